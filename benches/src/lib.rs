@@ -2,6 +2,7 @@
 
 pub mod apis;
 pub mod contender;
+pub mod fleet;
 pub mod gateway;
 pub mod load;
 pub mod paced;

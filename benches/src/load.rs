@@ -56,6 +56,24 @@ impl KeyStream {
         Self(draw_indices(spread, count, seed).into_iter().map(key).collect())
     }
 
+    /// The number of keys until the stream repeats.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len() / KEY_BYTES
+    }
+
+    /// Whether there are no keys.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The key at an index below [`len`](Self::len).
+    #[must_use]
+    pub fn key_at(&self, index: usize) -> &str {
+        &self.0[index * KEY_BYTES..(index + 1) * KEY_BYTES]
+    }
+
     /// Calls `visit` with each key in turn, copied into a string as a request would provide it.
     pub fn for_each_key(&self, mut visit: impl FnMut(&String)) {
         let mut key = String::with_capacity(KEY_BYTES);

@@ -8,9 +8,13 @@ use crate::setup;
 /// Runs the gateway benchmark. It starts installed proxies and our own binaries side by side.
 pub(crate) fn bench_gateway() -> Result<(), TaskError> {
     setup::install_tools()?;
-    let packages = ["-p", "tidegate-cli", "-p", "tidegate-bench"];
-    crate::run::run_command(cargo_command(&["build", "--release", "--bins"]).args(packages))?;
-    run_bench("gateway")
+    run_bench_with_servers("gateway")
+}
+
+/// Runs the fleet benchmark, which also starts servers of our own build.
+pub(crate) fn bench_fleet() -> Result<(), TaskError> {
+    setup::install_tools()?;
+    run_bench_with_servers("fleet")
 }
 
 /// Version of throttlecrab, the limiter that the decision APIs are compared with.
@@ -26,9 +30,14 @@ pub(crate) fn bench_apis() -> Result<(), TaskError> {
         install.args(["--version", THROTTLECRAB, "--root"]).arg(&folder);
         crate::run::run_command(install.arg("--target-dir").arg(folder.join("build")))?;
     }
+    run_bench_with_servers("apis")
+}
+
+/// Builds the server that a benchmark starts, and runs the benchmark.
+fn run_bench_with_servers(name: &str) -> Result<(), TaskError> {
     let packages = ["-p", "tidegate-cli", "-p", "tidegate-bench"];
     crate::run::run_command(cargo_command(&["build", "--release", "--bins"]).args(packages))?;
-    run_bench("apis")
+    run_bench(name)
 }
 
 /// Runs a benchmark and writes its tables to `benches/README.md`.

@@ -18,11 +18,13 @@ Usage: cargo xtask <command>
   setup             install the tools that the tests need
   bench micro       in-process decisions and memory, compared with governor
   bench redis       Redis store, compared with a plain script and redis-benchmark
+  bench fleet       nodes that share a Redis: exact, leased and asynchronous rules
   bench gateway     gateway, compared with nginx, HAProxy, Envoy and a bare proxy
   bench apis        decision APIs (HTTP, gRPC, RESP), compared with throttlecrab, nginx and Redis
   bench rulestore   rules in a database: overrides, violation log and rule propagation
   bench dashboard   decisions with live dashboards
   simulate [OPTION…]  simulate fleets from seeds, and check every bound; --seeds COUNT, --seed SEED
+  simulate --scale [OPTION…]  what a fleet asks of its stores: calls, shards and memory; --help
   mutants [CRATE]   mutation testing of core, memory and limiter, or one of them; takes hours
   audit             licences, bans and sources of all dependencies (cargo-deny)
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         ["test", "--soak"] => test::run_checks(test::TestEffort::Soak),
         ["setup"] => setup::install_tools(),
         ["bench", name @ ("micro" | "redis" | "rulestore" | "dashboard")] => bench::run_bench(name),
+        ["bench", "fleet"] => bench::bench_fleet(),
         ["bench", "gateway"] => bench::bench_gateway(),
         ["bench", "apis"] => bench::bench_apis(),
         ["simulate", rest @ ..] => simulate::run_seeds(rest),

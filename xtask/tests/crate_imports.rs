@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -42,8 +44,11 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
 /// Crates outside of the table: `bench` and `fixtures` use all crates on purpose, `xtask` none.
 const EXEMPT: [&str; 3] = ["bench", "fixtures", "xtask"];
 
-/// The workspace crates that each crate imports, also when it is built, but not for its tests.
-fn imports() -> BTreeMap<String, Vec<String>> {
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+/// The workspace crates that each crate imports for itself and its build script (`dev` is false) or
+/// only for its tests.
+fn imports(dev: bool) -> Imports {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--no-deps", "--format-version", "1", "--offline"]);
     let output = command.output().unwrap();
@@ -52,17 +57,81 @@ fn imports() -> BTreeMap<String, Vec<String>> {
     let short = |name: &str| name.strip_prefix("tidegate-").unwrap_or(name).to_owned();
     let ours = metadata["packages"].as_array().unwrap().iter().map(|package| {
         let dependencies = package["dependencies"].as_array().unwrap().iter();
-        let ours = dependencies.filter(|one| one["kind"] != "dev" && one["path"].is_string());
+        let ours =
+            dependencies.filter(|one| (one["kind"] == "dev") == dev && one["path"].is_string());
         let names = ours.map(|one| short(one["name"].as_str().unwrap()));
         (short(package["name"].as_str().unwrap()), names.collect())
     });
     ours.collect()
 }
 
+/// The crates that a crate imports, directly or through others.
+fn all_imports<'a>(name: &str, imports: &'a Imports) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    let mut next: Vec<&str> = imports[name].iter().map(String::as_str).collect();
+    while let Some(name) = next.pop() {
+        if found.insert(name) {
+            next.extend(imports[name].iter().map(String::as_str));
+        }
+    }
+    found
+}
+
+/// The text of all source files in a crate's `src` folder.
+fn source_text(name: &str) -> String {
+    let mut folders = vec![root().join("crates").join(name).join("src")];
+    let mut text = String::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                text.push_str(&fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    text
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// The first and the third column of the crate table in ARCHITECTURE.md.
+fn documented() -> BTreeMap<String, BTreeSet<String>> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let mut table = BTreeMap::new();
+    for row in text.lines().filter_map(|line| line.strip_prefix("| `")) {
+        let Some((name, rest)) = row.split_once("` |") else { continue };
+        let column = rest.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let names = parse_column(column, &table);
+        table.insert(name.to_owned(), names);
+    }
+    table
+}
+
+/// The crates that a cell names: a list, `–` for none, or all crates in the rows above.
+fn parse_column(text: &str, above: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    if text == "–" {
+        return BTreeSet::new();
+    }
+    let listed = |text: &str| -> BTreeSet<String> {
+        let text = text.replace("the stores", "memory, redis").replace(" and ", ", ");
+        text.split(", ").map(str::to_owned).collect()
+    };
+    if text == "all" {
+        return above.keys().cloned().collect();
+    }
+    let Some(except) = text.strip_prefix("all above") else { return listed(text) };
+    let except = except.strip_prefix(" except ").map(listed).unwrap_or_default();
+    above.keys().filter(|name| !except.contains(*name)).cloned().collect()
+}
+
 #[test]
 fn crates_import_only_what_the_table_allows() {
     let allowed = allowed();
-    for (name, imports) in imports() {
+    for (name, imports) in imports(false) {
         if EXEMPT.contains(&name.as_str()) {
             continue;
         }
@@ -78,16 +147,38 @@ fn crates_import_only_what_the_table_allows() {
     }
 }
 
-/// The table here, the table in ARCHITECTURE.md and the workspace name the same crates.
+/// The table above and the one in ARCHITECTURE.md agree, and name every crate of the workspace.
 #[test]
-fn both_tables_list_every_crate() {
-    let table: BTreeSet<String> = allowed().into_keys().map(str::to_owned).collect();
-    let mut existing: BTreeSet<String> = imports().into_keys().collect();
+fn documented_table_equals_enforced_table() {
+    let mut existing: BTreeSet<String> = imports(false).into_keys().collect();
     existing.retain(|name| !EXEMPT.contains(&name.as_str()));
-    assert_eq!(table, existing, "the table above and the workspace");
-    let document = include_str!("../../ARCHITECTURE.md");
-    let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    let mut documented: BTreeSet<String> = rows.map(|(name, _)| name.to_owned()).collect();
-    documented.retain(|name| !EXEMPT.contains(&name.as_str()));
-    assert_eq!(table, documented, "the table above and the one in ARCHITECTURE.md");
+    let names = allowed().into_keys().map(str::to_owned).collect();
+    assert_eq!(existing, names, "the workspace and the table above");
+    let enforced: BTreeMap<String, BTreeSet<String>> = allowed()
+        .into_iter()
+        .map(|(name, imports)| (name.to_owned(), imports.into_iter().map(str::to_owned).collect()))
+        .collect();
+    let mut documented = documented();
+    documented.retain(|name, _| !EXEMPT.contains(&name.as_str()));
+    assert_eq!(documented, enforced, "ARCHITECTURE.md and the table above");
+}
+
+/// If the unit tests of a crate used a crate that imports it, it would be compiled a second time,
+/// and the types of the two would differ.
+#[test]
+fn unit_tests_use_no_crate_that_imports_theirs() {
+    let imports_of = imports(false);
+    for (name, helpers) in imports(true) {
+        if EXEMPT.contains(&name.as_str()) {
+            continue;
+        }
+        let text = source_text(&name);
+        for helper in helpers {
+            let imports_this = all_imports(&helper, &imports_of).contains(name.as_str());
+            if imports_this || helper == "fixtures" {
+                let used = text.contains(&format!("tidegate_{helper}"));
+                assert!(!used, "crates/{name}/src uses `{helper}`: only crates/{name}/tests may");
+            }
+        }
+    }
 }

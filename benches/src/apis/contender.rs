@@ -8,7 +8,7 @@ use super::setup::{self, ApiProcess};
 use super::{
     ApiTurn, BenchApi, CONNECTIONS, KEYS, QUOTA, SECONDS, grpc_call, h2load, redis_benchmark,
 };
-use crate::gateway::{cpu, wrk};
+use crate::gateway::wrk;
 
 /// A server that takes part in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,15 +78,12 @@ impl ApiContenders {
     #[must_use]
     pub fn run_turn(&self, contender: ApiContender, api: BenchApi, rate: f64) -> ApiTurn {
         let running = self.process(contender, api);
-        let before = cpu::cpu_time_us(running.pid());
-        let (responses, mut turn) = match api {
+        running.measure_cpu(|| match api {
             BenchApi::Resp => resp_turn(running, contender, 1, rate),
             BenchApi::Pipeline => resp_turn(running, contender, 16, rate),
             BenchApi::Http => http_turn(running, contender),
             BenchApi::Grpc => grpc_turn(running, contender),
-        };
-        turn.cpu_us = (cpu::cpu_time_us(running.pid()) - before) / responses as f64;
-        turn
+        })
     }
 }
 
@@ -116,15 +113,30 @@ fn http_turn(running: &ApiProcess, contender: ApiContender) -> (usize, ApiTurn) 
             ("/v1/check", r#"{"facts":{"key":"NAME"}}"#.to_owned())
         }
     };
+    run_http_turn(running, target, &body, KEYS)
+}
+
+/// Sends requests with this many different keys for the length of a turn; `NAME` in `body` stands
+/// for the key. Returns the number of responses, and the turn without CPU time.
+///
+/// # Panics
+/// When any response is an error.
+#[must_use]
+pub fn run_http_turn(
+    running: &ApiProcess,
+    target: &str,
+    body: &str,
+    keys: usize,
+) -> (usize, ApiTurn) {
     let script = include_str!("setups/keys.lua")
-        .replace("KEYS", &KEYS.to_string())
+        .replace("KEYS", &keys.to_string())
         .replace("TARGET", target)
-        .replace("BODY", &body);
+        .replace("BODY", body);
     let file = running.folder().join("keys.lua");
     std::fs::write(&file, script).expect("write the wrk script");
     let url = format!("http://{}", running.address(BenchApi::Http));
     let report = wrk::run_with(&url, CONNECTIONS, SECONDS, Some(&file));
-    assert_eq!(report.refused, 0, "{contender:?} returned errors: {report:?}");
+    assert_eq!(report.refused, 0, "{url}{target} returned errors: {report:?}");
     let responses = usize::try_from(report.requests).expect("request count fits in usize");
     (
         responses,

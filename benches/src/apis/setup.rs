@@ -11,7 +11,8 @@ use tempfile::TempDir;
 use tidegate_testkit::port::ReservedPort;
 use tidegate_testkit::process::{ChildProcess, eventually, server_command};
 
-use super::BenchApi;
+use super::{ApiTurn, BenchApi};
+use crate::gateway::cpu;
 
 /// A running contender, with a port for each protocol.
 #[derive(Debug)]
@@ -46,6 +47,16 @@ impl ApiProcess {
         self.folder.path()
     }
 
+    /// Runs a turn that returns the number of responses and the turn without CPU time, and adds the
+    /// CPU time of the process.
+    #[must_use]
+    pub fn measure_cpu(&self, turn: impl FnOnce() -> (usize, ApiTurn)) -> ApiTurn {
+        let before = cpu::cpu_time_us(self.pid());
+        let (responses, turn) = turn();
+        let cpu_us = (cpu::cpu_time_us(self.pid()) - before) / responses as f64;
+        ApiTurn { cpu_us, ..turn }
+    }
+
     /// Starts a program and waits until it accepts connections for these APIs.
     fn start(
         apis: &[BenchApi],
@@ -70,11 +81,18 @@ impl ApiProcess {
 /// Starts Tidegate from the same build.
 #[must_use]
 pub fn tidegate() -> ApiProcess {
+    tidegate_with(include_str!("setups/rules.yaml"), &[])
+}
+
+/// Starts Tidegate from the same build, with these rules and further arguments.
+#[must_use]
+pub fn tidegate_with(rules: &str, args: &[&str]) -> ApiProcess {
     ApiProcess::start(&BenchApi::ALL, |[http, grpc, resp], folder| {
-        let rules = folder.join("rules.yaml");
-        std::fs::write(&rules, include_str!("setups/rules.yaml")).expect("write the rules");
+        let file = folder.join("rules.yaml");
+        std::fs::write(&file, rules).expect("write the rules");
         let mut command = Command::new(target_path("release/tidegate"));
-        command.args(["serve", "--log-level", "warn", "--config"]).arg(rules);
+        command.args(["serve", "--log-level", "warn", "--admin", "127.0.0.1:0", "--config"]);
+        command.arg(file).args(args);
         for (flag, port) in [("--http", http), ("--grpc", grpc), ("--resp", resp)] {
             command.arg(flag).arg(port.address().to_string());
         }

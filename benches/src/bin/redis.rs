@@ -150,7 +150,7 @@ fn key(rule: usize, parts: [&[u8]; 2]) -> Key<'static> {
     let mut hasher = KeyHasher::new(Secret::UNSET);
     parts.iter().for_each(|part| hasher.write_part(part));
     let namespace = NAMESPACES[rule];
-    Key { rule: RULES[rule], fingerprint: hasher.finish() ^ namespace, namespace }
+    Key { rule: RULES[rule], fingerprint: hasher.finish() ^ namespace, namespace, part: None }
 }
 
 async fn decide(store: &RedisStore, draw: u64, layout: RuleLayout) {

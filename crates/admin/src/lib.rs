@@ -12,7 +12,6 @@ mod confirmation;
 mod dashboard;
 mod document;
 pub mod guard;
-mod live_feed;
 mod openapi;
 mod overrides;
 mod precondition;
@@ -20,7 +19,9 @@ mod query;
 mod reply;
 mod response_body;
 mod route;
+mod rule_consistency;
 mod rules;
+mod sse_feed;
 mod subjects;
 mod top;
 mod versions;
@@ -50,6 +51,7 @@ pub use guard::AdminGuard;
 use reply::{AdminReply, database_problem};
 pub use response_body::AdminBody;
 use route::{AdminOperation, AdminRoute};
+use rule_consistency::ActiveCounters;
 use tidegate_rulestore::{ChangeAuthor, RuleManager};
 use tidegate_telemetry::ViolationLog;
 use tidegate_telemetry::live_feed::LiveBroadcaster;
@@ -160,7 +162,7 @@ impl<S: Store, L: Store> AdminApi<S, L> {
                 return Ok(response.map(AdminBody::from));
             }
             AdminRoute::DashboardFile(file) => return Ok(file.to_response().map(AdminBody::from)),
-            AdminRoute::Live => return live_feed::open_feed(&self.live),
+            AdminRoute::Live => return sse_feed::open_feed(&self.live),
             AdminRoute::Operation(call) => call,
             AdminRoute::MethodNotAllowed { allow } => {
                 return Ok(reply::method_not_allowed(allow).map(AdminBody::from));
@@ -176,6 +178,7 @@ impl<S: Store, L: Store> AdminApi<S, L> {
             top: &self.top,
             exports: &self.exports,
             rules: &self.decision_api.rules(),
+            counters: &self.decision_api,
             status: self.decision_api.status(),
             visibility,
             head: &head,
@@ -193,6 +196,7 @@ struct AdminRequest<'a> {
     top: &'a TopKeys,
     exports: &'a [Arc<dyn MetricsExporter>],
     rules: &'a RuleSet,
+    counters: &'a dyn ActiveCounters,
     status: &'a ProcessStatus,
     /// Whether the caller sees client identities or hashes.
     visibility: Visibility,
@@ -267,6 +271,7 @@ impl AdminRequest<'_> {
             "rules": self.rules_source(),
             "violations": self.log.counts(),
             "nodes": self.manager.node_views(latest).await,
+            "holdings": rule_consistency::node_json(self.counters.holdings().as_ref()),
         })))
     }
 

@@ -10,6 +10,7 @@ use super::confirmation::check_not_emptied;
 use super::precondition::Precondition;
 use super::query::AdminQuery;
 use super::reply::{self, AdminReply};
+use super::rule_consistency::ConsistencyView;
 use super::{AdminRequest, body};
 use tidegate_rulestore::EntryUpdate;
 use tidegate_rulestore::entry_value::{self, PositionedRule};
@@ -33,9 +34,10 @@ impl AdminRequest<'_> {
             }
         };
         let page = &rules[from..rules.len().min(from + limit)];
+        let counting = ConsistencyView::new(self.counters);
         let views: Vec<Json> = page
             .iter()
-            .filter_map(|(id, _)| rule_view(&config, id).map(|(view, _)| view))
+            .filter_map(|(id, _)| rule_view(&config, id, &counting).map(|(view, _)| view))
             .collect();
         let next = page.last().filter(|_| from + page.len() < rules.len()).map(|(id, _)| *id);
         let total = rules.len();
@@ -45,7 +47,7 @@ impl AdminRequest<'_> {
     }
 
     pub(super) fn rule(&self, id: &str) -> Result<AdminReply, HttpError> {
-        rule_response(&self.manager.config(), id)
+        self.rule_response(&self.manager.config(), id)
     }
 
     pub(super) async fn create_rule(&self) -> Result<AdminReply, HttpError> {
@@ -62,8 +64,9 @@ impl AdminRequest<'_> {
             })
             .await?;
         done.or_rejected(|done| {
+            let counting = ConsistencyView::new(self.counters);
             let (view, version) =
-                rule_view(&done.config, &id).ok_or_else(|| rule_not_found(&id))?;
+                rule_view(&done.config, &id, &counting).ok_or_else(|| rule_not_found(&id))?;
             Ok(AdminReply::created(&view, &format!("/v1/rules/{}", percent_encode(&id)))
                 .with_etag(version))
         })
@@ -163,7 +166,14 @@ impl AdminRequest<'_> {
         why: &str,
         make: impl Fn(&RuleConfig) -> Result<Vec<EntryUpdate>, EditError>,
     ) -> Result<AdminReply, HttpError> {
-        self.commit_change(why, make).await?.or_rejected(|done| rule_response(&done.config, id))
+        let edited = self.commit_change(why, make).await?;
+        edited.or_rejected(|done| self.rule_response(&done.config, id))
+    }
+
+    fn rule_response(&self, config: &RuleConfig, id: &str) -> Result<AdminReply, HttpError> {
+        let counting = ConsistencyView::new(self.counters);
+        let (view, version) = rule_view(config, id, &counting).ok_or_else(|| rule_not_found(id))?;
+        Ok(AdminReply::ok(&view).with_etag(version))
     }
 
     /// The ID of a rule: the one in the body, or else the one derived from its content.
@@ -217,19 +227,20 @@ impl EditOutcome {
     }
 }
 
-fn rule_response(config: &RuleConfig, id: &str) -> Result<AdminReply, HttpError> {
-    let (view, version) = rule_view(config, id).ok_or_else(|| rule_not_found(id))?;
-    Ok(AdminReply::ok(&view).with_etag(version))
-}
-
 fn rule_not_found(id: &str) -> HttpError {
     reply::not_found(&format!("rule `{id}`"))
 }
 
-fn rule_view(config: &RuleConfig, id: &str) -> Option<(Json, u64)> {
+fn rule_view(config: &RuleConfig, id: &str, counting: &ConsistencyView) -> Option<(Json, u64)> {
     let entry = config.get(EntryKind::Rule, id)?;
     let PositionedRule { position, rule } = entry_value::parse_value(&entry.value)?;
-    let view = json!({"id": id, "version": entry.version, "position": position, "rule": rule});
+    let view = json!({
+        "id": id,
+        "version": entry.version,
+        "position": position,
+        "rule": rule,
+        "consistency": counting.of_rule(id),
+    });
     Some((view, entry.version))
 }
 

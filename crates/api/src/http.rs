@@ -22,7 +22,7 @@ use hyper::body::{Body, Incoming};
 use tidegate_core::decision::AnsweredBy;
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
-use tidegate_limiter::{Limiter, NoFallback};
+use tidegate_limiter::{Limiter, NoFallback, NodeHoldings};
 use tidegate_rules::{ApiKind, Facts, RuleSet};
 
 use crate::counter_problem::{STORE_DOWN_NOT_LISTED, STORE_DOWN_NOT_RESET, missing_key_message};
@@ -196,6 +196,12 @@ impl<S: Store, L: Store> HttpApi<S, L> {
     #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
         self.limiter.rules()
+    }
+
+    /// What this node holds of each rule's counters; `None` if the store decides every request.
+    #[must_use]
+    pub fn holdings(&self) -> Option<NodeHoldings> {
+        self.limiter.holdings()
     }
 
     /// The status of the process, as `/readyz` reports it.

@@ -120,13 +120,28 @@ pub struct Key<'a> {
     pub fingerprint: Fingerprint,
     /// Selects one of the owner's counters. Zero if the counter is not grouped by owner.
     pub namespace: Fingerprint,
+    /// Which part of a divided counter this is, if it is one. A store that spreads keys keeps the
+    /// parts of one owner in different places.
+    pub part: Option<u8>,
 }
 
 impl<'a> Key<'a> {
     /// A counter that is not grouped with others by owner.
     #[must_use]
     pub const fn without_namespace(rule: &'a str, fingerprint: Fingerprint) -> Self {
-        Self { rule, fingerprint, namespace: Fingerprint { hi: 0, lo: 0 } }
+        Self { rule, fingerprint, namespace: Fingerprint { hi: 0, lo: 0 }, part: None }
+    }
+
+    /// The key of a part of this counter. All parts have the same owner. `hash` differs for every
+    /// part, and every number of parts.
+    #[must_use]
+    pub fn part(self, number: u8, hash: Fingerprint) -> Self {
+        Self {
+            fingerprint: self.fingerprint ^ hash,
+            namespace: self.namespace ^ hash,
+            part: Some(number),
+            ..self
+        }
     }
 
     /// The hash of the owner. Equals the fingerprint if the counter is not grouped by owner.
@@ -251,6 +266,22 @@ mod tests {
         for (i, key) in keys.iter().enumerate() {
             assert!(!keys[..i].contains(key));
         }
+    }
+
+    #[test]
+    fn owner_is_fingerprint_without_namespace() {
+        let hash = |part: &[u8]| Secret::UNSET.namespace(&[part]);
+        let (owner, namespace) = (hash(b"owner"), hash(b"namespace"));
+        let key = Key { rule: "rule", fingerprint: owner ^ namespace, namespace, part: None };
+        assert_eq!(key.owner(), owner);
+        assert_ne!(key.fingerprint, owner);
+        assert_eq!(Key::without_namespace("rule", owner).owner(), owner);
+    }
+
+    #[test]
+    fn only_public_constant_counts_as_unset() {
+        assert!(!Secret::UNSET.is_set());
+        assert!(Secret::from_bytes(b"one").is_set() && Secret::random().is_set());
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub struct LeaseTerms {
 pub enum LeaseBound {
     /// The bound of the exact limit: the store lends a little less.
     Exact,
-    /// What the exact limit admits in a time that is longer by the lease's: the store lends the
-    /// whole limit.
+    /// What the exact limit admits in an interval that is longer by one `ttl`: the store lends
+    /// the whole limit.
     PlusTtl,
 }
 

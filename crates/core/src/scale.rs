@@ -108,11 +108,15 @@ mod tests {
 
     #[test]
     fn interning_is_stable_and_reversible() {
-        let scale = Scale::Bucket { per_micro: 3, per_request: 7_000_001 };
-        let id = scale.intern();
-        assert_eq!(id, scale.intern());
-        assert_eq!(id.resolve(), scale);
-        assert_eq!((ScaleId::from_raw(id.get()), ScaleId::from_raw(0)), (Some(id), None));
-        assert_ne!(Scale::Fixed { window: Micros::new(5) }.intern(), id);
+        let bucket = Scale::Bucket { per_micro: 3, per_request: 7_000_001 };
+        let window = Scale::Fixed { window: Micros::new(5) };
+        for scale in [bucket, window] {
+            let id = scale.intern();
+            assert_eq!(id, scale.intern());
+            assert_eq!(id.resolve(), scale);
+            assert_eq!(ScaleId::from_raw(id.get()), Some(id));
+        }
+        assert_ne!(bucket.intern(), window.intern());
+        assert_eq!(ScaleId::from_raw(0), None);
     }
 }

@@ -85,7 +85,7 @@ pub enum Op {
         /// When the charges were made.
         charged_at: Timestamp,
     },
-    /// Renew the lease of slots that were acquired or last renewed at the given instant of the
+    /// Renew the hold of slots that were acquired or last renewed at the given instant of the
     /// store's clock. The reading's `now` is the instant of this renewal. Expired slots are
     /// acquired again, going into debt if necessary. Has no effect on policies other than
     /// concurrency limits.
@@ -94,8 +94,8 @@ pub enum Op {
         charged_at: Timestamp,
     },
     /// Charge as much as the store lends to a node, which then decides locally. The charge's cost
-    /// is the least that is of use to the node: with less room nothing is charged and the reading
-    /// refuses. [`Reading::granted`] says how much was charged.
+    /// is the smallest useful grant: with less room, nothing is charged and the reading refuses.
+    /// [`Reading::granted`] says how much was charged.
     Grant(GrantTerms),
     /// Delete the counters, warnings and bans.
     Reset,

@@ -1,5 +1,5 @@
-//! A table that returns the level of a bucket without its whole state, as the memory store does,
-//! decides like one that does not. It unpacks no state of a plain bucket.
+//! The memory store returns the level of a plain bucket without unpacking its whole state. A table
+//! that does so must decide exactly like one that does not.
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 

@@ -174,3 +174,18 @@ fn accepted_counter_weight_is_within_millionth() {
         Ok(())
     });
 }
+
+/// The last tick reaches beyond the end of the window, when the cost fits.
+#[test]
+fn coarse_counter_waits_at_most_for_its_window() {
+    let (requests, window) = (2_000_000_000, Micros::from_secs(3_600));
+    let policy =
+        Policy::new(Algorithm::SlidingWindowCounter, Quota::new(requests, window)).unwrap();
+    assert!(!quotas::is_exact(&policy));
+    let first = Timestamp::from_micros(window.get() * 400_000);
+    let (mut state, second) = (None, first.plus(window));
+    policy.charge(&mut state, requests, first);
+    // What is left is less than what one tick of the first window gives back.
+    policy.charge(&mut state, requests - 6, second);
+    assert_eq!(policy.fit(state.as_ref(), 1, second), Fit::After(window));
+}

@@ -1,7 +1,7 @@
-//! What a store reports if it does not say otherwise, and what a failed call leaves unknown.
+//! The defaults of the `Store` trait, the errors of calls that failed or may have run, and grants.
 
 use tidegate_core::decision::{AnsweredBy, Reading};
-use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::store::{Charge, GrantTerms, Op, Store, StoreError};
 use tidegate_core::time::Timestamp;
 
 /// A store that never answers.
@@ -34,4 +34,13 @@ fn unknown_outcome_lists_every_charge() {
     assert_eq!((unknown.unknown, unknown.answered), (vec![0, 1, 2], vec![]));
     assert_eq!((not_applied.unknown, not_applied.answered), (vec![], vec![]));
     assert_eq!((unknown.reason, not_applied.reason), ("silent".to_owned(), "silent".to_owned()));
+}
+
+#[test]
+fn grant_is_share_of_room_within_terms() {
+    let units = |part, least, room| GrantTerms { most: 10, leave: 0, part }.units(least, room);
+    assert_eq!(units(4, 1, 23), 5, "a quarter, rounded down");
+    assert_eq!(units(4, 6, 23), 6, "at least what is of use");
+    assert_eq!(units(4, 1, 100), 10, "at most what is wanted");
+    assert_eq!([units(1, 1, 7), units(0, 1, 7)], [7, 7], "the whole room");
 }

@@ -45,7 +45,7 @@ impl ProxiedBody {
         in_flight: ServerLoadGuard,
     ) -> Self {
         let idle_timeout = IdleTimeout::new(in_flight.server().timeouts().idle);
-        let (completion, log_entry, span) = (None, None, None);
+        let (completion, access_entry, span) = (None, None, None);
         let pending_error = None;
         let mut proxied = Self {
             body,
@@ -53,7 +53,7 @@ impl ProxiedBody {
             in_flight,
             idle_timeout,
             completion,
-            access_entry: log_entry,
+            access_entry,
             span,
             pending_error,
         };
@@ -68,8 +68,8 @@ impl ProxiedBody {
         if let Some(completion) = &mut self.completion {
             completion.add_sent_bytes(bytes);
         }
-        if let Some(log_entry) = &mut self.access_entry {
-            log_entry.add_sent_bytes(bytes);
+        if let Some(access_entry) = &mut self.access_entry {
+            access_entry.add_sent_bytes(bytes);
         }
     }
 
@@ -141,10 +141,10 @@ impl Body for ProxiedBody {
 
 impl GatewayBody {
     /// Writes the access log record when the body has been sent. A local body counts as sent.
-    pub(super) fn attach_access_entry(&mut self, mut log_entry: Box<AccessLogEntry>) {
+    pub(super) fn attach_access_entry(&mut self, mut access_entry: Box<AccessLogEntry>) {
         match self {
-            Self::Local(local) => log_entry.add_sent_bytes(local.size_hint().lower()),
-            Self::Proxied(proxied) => proxied.access_entry = Some(log_entry),
+            Self::Local(local) => access_entry.add_sent_bytes(local.size_hint().lower()),
+            Self::Proxied(proxied) => proxied.access_entry = Some(access_entry),
         }
     }
 

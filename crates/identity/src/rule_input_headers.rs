@@ -30,8 +30,8 @@ impl RuleInputHeaders {
         self.0.contains(name)
     }
 
-    /// Whether the name equals that of a header that the rules read only if `_` and `-` are
-    /// considered the same. CGI, WSGI, Rack and PHP map both to one variable.
+    /// Whether the rules read a header whose name differs from this one only by `-` instead of `_`.
+    /// CGI, WSGI, Rack and PHP map both names to one variable.
     pub fn contains_underscore_variant(&self, name: &HeaderName) -> bool {
         self.0.iter().any(|read| same_cgi_variable(read.as_str(), name.as_str()))
             && !self.contains(name)

@@ -124,7 +124,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             self.stop_timer(started);
             let unanswered = parts.iter().any(PlannedQuery::is_store_unavailable);
             if self.has_observers() && !unanswered {
-                self.notify_batch(queries, &parts, &sets);
+                self.notify_batch(queries, &parts, &sets, started);
             }
             let plans = parts.into_iter().map(|part| part.plan);
             let decisions = plans.zip(&sets).map(|(plan, set)| plan.into_decision(Arc::clone(set)));
@@ -143,12 +143,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
         queries: &[DecisionQuery<'_, '_>],
         parts: &[PlannedQuery<'_>],
         sets: &[Arc<RuleSet>],
+        started: Option<Timestamp>,
     ) {
         for ((query, part), rules) in queries.iter().zip(parts).zip(sets) {
             if part.has_inline_limit || !matches!(part.action, QueryAction::Charge(1..)) {
                 continue;
             }
-            self.notify_observers(&part.plan, rules, query.facts);
+            self.notify_observers(&part.plan, rules, query.facts, started);
         }
     }
 
@@ -163,6 +164,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
     async fn apply_batch(&self, parts: &mut [PlannedQuery<'_>], rules: &Arc<RuleSet>) {
         let merged = MergedBatch::from_queries(parts, QueryKind::Charge);
         let mut whole = merged.plan();
+        whole.refused = parts.iter().any(|part| part.plan.refused);
         self.apply_plan(batch_op(parts), &mut whole, rules).await;
         merged.copy_results_to(&whole, parts, QueryKind::Charge);
         if parts.iter().any(|part| part.kind() == QueryKind::Refund) {

@@ -110,7 +110,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 let rule = &rules[counter.rule];
                 if let Some(before) = counter.previous_key {
                     // Fails if the store is unreachable; the next call tries again.
-                    let _ = self.migrate_counter(rule, before, counter.key).await;
+                    let _ = self.migrate_counter(rules, rule, before, counter.key).await;
                 }
                 plan.add_counter(counter.rule, rule, counter.key, cost(rule), queue);
             }

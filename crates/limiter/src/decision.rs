@@ -34,6 +34,8 @@ pub struct Decision {
 pub(crate) struct ChargeRecord {
     /// Index of the rule's reading in the decision.
     pub(crate) reading_index: u32,
+    /// Index of the rule that counted it. It differs from the rule of the reading if that is split.
+    pub(crate) rule: u32,
     pub(crate) counter: CounterLocation,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) cost: u64,

@@ -3,9 +3,10 @@
 use tidegate_core::decision::{Retry, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
-use tidegate_rules::{Consistency, CostSource, Facts, LeasedLimit, Rule, RuleLimit, RuleMode};
+use tidegate_rules::{CostSource, Facts, Rule, RuleLimit};
 
 use crate::decision::{Decision, RuleReading};
+use crate::rule_status::{RuleConsistency, describe_bound, describe_policy};
 
 /// Which rules match a request and what they decide. Explaining charges nothing.
 #[derive(Debug)]
@@ -35,10 +36,11 @@ pub struct RuleExplanation {
     pub fingerprint: Option<Fingerprint>,
     /// The limit as text.
     pub limit: String,
-    /// How the nodes agree on the counter, as text; `None` if the store decides every request.
-    pub consistency: Option<String>,
-    /// The units that this node holds of a leased counter.
-    pub units_held: u64,
+    /// How the nodes agree on the counter; `None` for a rule without a counter.
+    pub consistency: Option<RuleConsistency>,
+    /// The units of the counter that this node has leased and not spent, or has admitted and not
+    /// flushed; `None` if the store decides every request.
+    pub units: Option<u64>,
     /// The most that the rule admits for one key in any interval of its window's length; `None` for
     /// a rule without a counter.
     pub max_in_window: Option<u64>,
@@ -49,12 +51,12 @@ pub struct RuleExplanation {
 }
 
 impl Explanation {
-    /// `held` returns the units that this node holds of a rule's counter.
+    /// `units` returns what this node holds of a rule's counter.
     pub(crate) fn new(
         decision: Decision,
         facts: &Facts<'_>,
         cost: u32,
-        held: impl Fn(&Rule) -> u64,
+        units: impl Fn(&Rule) -> Option<u64>,
     ) -> Self {
         let rules = decision
             .readings()
@@ -64,8 +66,8 @@ impl Explanation {
                 key: rule.key_parts(facts, &decision.rules),
                 fingerprint: rule.public_fingerprint(facts, &decision.rules),
                 limit: format!("{}{}", describe_limit(rule), describe_cost(rule)),
-                consistency: describe_consistency(rule),
-                units_held: held(rule),
+                consistency: RuleConsistency::of(rule),
+                units: units(rule),
                 max_in_window: rule.max_in_window(),
                 bound: describe_bound(rule),
                 why: describe_reading(rule, reading, cost),
@@ -86,23 +88,6 @@ impl Explanation {
     }
 }
 
-/// The consistency, with what the store counts by if that is less than the limit.
-fn describe_consistency(rule: &Rule) -> Option<String> {
-    let consistency = rule.applied_consistency();
-    let counted = |leased: &LeasedLimit| {
-        let lending = leased.lending_policy();
-        match leased.policy() == lending {
-            true => String::new(),
-            false => format!(", leased from {}", describe_policy(lending)),
-        }
-    };
-    match consistency {
-        Consistency::Exact => None,
-        Consistency::Leased(leased) => Some(format!("{consistency}{}", counted(leased))),
-        Consistency::Async { .. } | Consistency::Split(_) => Some(consistency.to_string()),
-    }
-}
-
 fn describe_limit(rule: &Rule) -> String {
     let limit = describe_region_limit(rule);
     let Some(regional) = rule.regional() else { return limit };
@@ -119,37 +104,6 @@ fn describe_region_limit(rule: &Rule) -> String {
             format!("{} at once, each held for {} unless renewed", quota.requests, quota.window)
         }
         RuleLimit::Policy(policy) => describe_policy(policy),
-    }
-}
-
-fn describe_policy(policy: &Policy) -> String {
-    let quota = policy.quota();
-    let burst = quota.burst.map_or_else(String::new, |burst| format!(", burst {burst}"));
-    format!("{} per {} by {}{burst}", quota.requests, quota.window, policy.algorithm())
-}
-
-/// The most that the limit admits in any window, wherever the window begins.
-fn describe_bound(rule: &Rule) -> String {
-    let bound = match &rule.region_limit() {
-        RuleLimit::Unlimited => return "none".to_owned(),
-        RuleLimit::Deny => "nothing passes".to_owned(),
-        RuleLimit::Policy(policy) if policy.is_concurrency() => {
-            format!("at most {} at once", policy.max_in_window())
-        }
-        RuleLimit::Policy(policy) => {
-            let most = rule.max_in_window().unwrap_or_default();
-            format!("at most {most} in any {}", policy.quota().window)
-        }
-    };
-    let bound = match (rule.regional(), rule.max_in_all_regions()) {
-        (Some(regional), Some(all)) => {
-            format!("{bound} in region {}, {all} in all regions", regional.region())
-        }
-        _ => bound,
-    };
-    match rule.mode() {
-        RuleMode::Shadow => format!("{bound}, if enforced"),
-        RuleMode::Enforce | RuleMode::Warn(_) => bound,
     }
 }
 

@@ -16,6 +16,7 @@ use crate::local_fallback::{LocalFallback, NoFallback};
 use crate::node_counters::NodeCounters;
 use crate::observer::{DecisionEvent, DecisionObserver, DecisionTimer, StoreClock};
 use crate::plan::{ChargePlan, INLINE_CHARGES, PlanOptions};
+use crate::split::{PartPicker, has_split_charge};
 
 /// Decides requests. Share it by reference or in an `Arc`; the rules can be replaced while it runs.
 #[derive(Debug)]
@@ -27,6 +28,7 @@ pub struct Limiter<S, L = NoFallback> {
     observers: Vec<Arc<dyn DecisionObserver>>,
     timer: Option<Arc<dyn DecisionTimer>>,
     store_clock: Option<StoreClock>,
+    pub(crate) part_picker: PartPicker,
 }
 
 impl<S: Store> Limiter<S> {
@@ -42,6 +44,7 @@ impl<S: Store> Limiter<S> {
             observers: Vec::new(),
             timer: None,
             store_clock: None,
+            part_picker: PartPicker::default(),
         }
     }
 
@@ -73,6 +76,7 @@ impl<S: Store> Limiter<S> {
             observers: self.observers,
             timer: self.timer,
             store_clock: self.store_clock,
+            part_picker: self.part_picker,
         }
     }
 }
@@ -203,8 +207,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
             facts,
             multiply_base_cost(cost),
         );
-        let held = |rule: &Rule| self.units_held(&rules, rule, &completed);
-        Explanation::new(decision.await, &completed, cost, held)
+        let units = |rule: &Rule| self.units_held(&rules, rule, &completed);
+        Explanation::new(decision.await, &completed, cost, units)
     }
 
     /// Activates a rule set. A rule that keeps its id, algorithm and window keeps its counters, so
@@ -307,7 +311,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             pin!(self.apply_plan(op, &mut plan, &rules)).await;
             self.stop_timer(started);
             if options.op == Op::Charge {
-                self.notify_observers(&plan, &rules, facts);
+                self.notify_observers(&plan, &rules, facts, started);
             }
             let ChargePlan {
                 readings,
@@ -340,9 +344,10 @@ impl<S: Store, L: Store> Limiter<S, L> {
         plan: &ChargePlan<'_>,
         rules: &Arc<RuleSet>,
         facts: &Facts<'_>,
+        started: Option<Timestamp>,
     ) {
         if !self.observers.is_empty() {
-            let event = DecisionEvent::new(plan, rules, facts);
+            let event = DecisionEvent::new(plan, rules, facts, started);
             self.observers.iter().for_each(|observer| observer.on_decision(&event));
         }
     }
@@ -381,6 +386,9 @@ impl<S: Store, L: Store> Limiter<S, L> {
         if plan.charges.is_empty() {
             return;
         }
+        if has_split_charge(plan, rules) {
+            return Box::pin(self.apply_to_parts(op, plan, rules)).await;
+        }
         if let Some(counters) = &self.node_counters
             && plan.charges.iter().any(|charge| charge.lent)
         {
@@ -400,7 +408,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.apply_to_store(op, plan, rules).await;
     }
 
-    /// Applies the plan to the store, without regard to leases.
+    /// Applies the plan to the store, without regard to leases and parts.
     pub(crate) async fn apply_to_store(
         &self,
         op: Op,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
-use tidegate_core::store::Charge;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{Rule, RuleSet};
 
@@ -13,6 +12,7 @@ use crate::lease::BugSwitch;
 use crate::lease::{LeaseBook, LeaseClock, LeaseRequest, TakeOutcome, TaskQueue, lease_ttl};
 use crate::plan::ChargePlan;
 use crate::receipt::successor_rule;
+use crate::sizing::counter_budget;
 use crate::write_behind::{AdmitOutcome, AsyncBook, AsyncRequest, flush_interval};
 
 /// The counters of a node, by consistency, and the calls to the store that they need.
@@ -32,7 +32,7 @@ pub(crate) enum NodeMode {
     Async { interval: Micros },
 }
 
-/// What became of one charge.
+/// How far one charge of a plan has got.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChargeState {
     /// Units were taken of the lease granted at this instant.
@@ -70,9 +70,10 @@ impl NodeMode {
 impl NodeCounters {
     pub(crate) fn new(clock: LeaseClock, max_bytes: usize) -> Self {
         let tasks = Arc::<TaskQueue>::default();
+        let budget = counter_budget(max_bytes);
         Self {
-            leases: LeaseBook::new(clock.clone(), max_bytes / 2, Arc::clone(&tasks)),
-            flushes: AsyncBook::new(clock, max_bytes / 2, Arc::clone(&tasks)),
+            leases: LeaseBook::new(clock.clone(), budget, Arc::clone(&tasks)),
+            flushes: AsyncBook::new(clock, budget, Arc::clone(&tasks)),
             tasks,
         }
     }
@@ -113,14 +114,25 @@ impl NodeCounters {
         }
     }
 
-    /// Gives back what a charge of a refused request took.
-    pub(crate) fn give_back(&self, charge: &Charge<'_>, state: &ChargeState) {
+    /// Gives back what a charge of a refused plan took.
+    pub(crate) fn give_back(
+        &self,
+        plan: &ChargePlan<'_>,
+        rules: &Arc<RuleSet>,
+        i: usize,
+        state: &ChargeState,
+    ) {
+        let (charge, rule) = (&plan.charges[i], plan.rule_index(i));
         match *state {
             ChargeState::Spent(granted_at, _) => {
-                self.leases.give_back(charge.key.fingerprint, charge.cost, granted_at);
+                let (key, cost) = (charge.key.fingerprint, charge.cost);
+                let is_live = self.leases.give_back(key, cost, granted_at);
+                if !is_live {
+                    self.leases.count_expired(cost);
+                }
             }
             ChargeState::Admitted(flush, reading) => {
-                self.flushes.give_back(charge, flush, reading.now);
+                self.flushes.give_back(charge, (rules, rule), flush, reading.now);
             }
             _ => {}
         }

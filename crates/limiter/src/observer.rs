@@ -65,9 +65,22 @@ pub struct DecisionEvent<'a, 'f> {
     pub facts: &'a Facts<'f>,
     /// What produced the readings: the store, the deny cache or the fallback.
     pub answered_by: AnsweredBy,
+    /// When the decision began, by the [`DecisionTimer`]'s clock, if it was timed.
+    pub started: Option<Timestamp>,
     readings: &'a [RuleReading],
     charges: &'a [Charge<'a>],
     reading_indices: &'a [u32],
+}
+
+/// A counter that a request was charged to, or would have been.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterReading<'a> {
+    /// The reading of its rule.
+    pub reading: &'a RuleReading,
+    /// Which counter it is.
+    pub key: Fingerprint,
+    /// What the request costs on it.
+    pub cost: u64,
 }
 
 impl<'a, 'f> DecisionEvent<'a, 'f> {
@@ -75,11 +88,13 @@ impl<'a, 'f> DecisionEvent<'a, 'f> {
         plan: &'a ChargePlan<'_>,
         rules: &'a Arc<RuleSet>,
         facts: &'a Facts<'f>,
+        started: Option<Timestamp>,
     ) -> Self {
         Self {
             rules,
             facts,
             answered_by: plan.answered_by,
+            started,
             readings: &plan.readings,
             charges: &plan.charges,
             reading_indices: plan.reading_indices(),
@@ -97,13 +112,12 @@ impl<'a, 'f> DecisionEvent<'a, 'f> {
         self.readings.iter().map(|reading| (reading.rule, reading))
     }
 
-    /// The counters that the request was charged to, or would have been: rule index, reading and
-    /// key.
-    pub fn counters(&self) -> impl Iterator<Item = (u32, &'a RuleReading, Fingerprint)> {
+    /// The counters that the request was charged to, or would have been.
+    pub fn counters(&self) -> impl Iterator<Item = CounterReading<'a>> {
         let readings = self.readings;
         self.charges.iter().zip(self.reading_indices).filter_map(move |(charge, index)| {
             let reading = readings.get(*index as usize)?;
-            Some((reading.rule, reading, charge.key.fingerprint))
+            Some(CounterReading { reading, key: charge.key.fingerprint, cost: charge.cost })
         })
     }
 }

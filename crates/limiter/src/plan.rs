@@ -50,7 +50,7 @@ pub(crate) struct ChargePlan<'a> {
     reading_indices: SmallVec<[u32; 4]>,
     /// One per matching rule, in document order; the numbers of charged rules are filled in later.
     pub(crate) readings: SmallVec<[RuleReading; 4]>,
-    /// Whether a `deny` rule refuses the request, so that nothing may be charged.
+    /// Whether a `deny` rule refuses the request to decide, so that nothing may be charged.
     pub(crate) refused: bool,
     /// What produced the readings: the store, the deny cache or the fallback.
     pub(crate) answered_by: AnsweredBy,
@@ -78,6 +78,7 @@ impl<'a> ChargePlan<'a> {
         rules.with_enriched_facts(facts, |facts| {
             self.add_matching_rules(rules, facts, options, cost);
         });
+        self.refused &= options.op == Op::Charge;
     }
 
     #[inline(never)]
@@ -135,16 +136,39 @@ impl<'a> ChargePlan<'a> {
             let records = records.map(|record| ChargeRecord { reading_index: own, ..*record });
             self.charge_records.extend(records);
         }
-        (self.answered_by, self.local_charged_at) = (part.answered_by, part.local_charged_at);
-        self.store_time = part.store_time;
+        self.answered_by = part.answered_by;
+        self.local_charged_at = match (self.local_charged_at, part.local_charged_at) {
+            (Timestamp::EPOCH, at) | (at, Timestamp::EPOCH) => at,
+            (one, other) => one.min(other),
+        };
+        self.store_time = match (self.store_time, part.store_time) {
+            (Some(one), Some(other)) => Some(Micros::new(one.get().saturating_add(other.get()))),
+            (one, other) => one.or(other),
+        };
+    }
+
+    /// The reading of a charge's rule.
+    pub(crate) fn reading_of(&self, charge: usize) -> &RuleReading {
+        &self.readings[self.reading_indices[charge] as usize]
+    }
+
+    /// Whether a charge was made.
+    pub(crate) fn is_charged(&self, charge: usize) -> bool {
+        let index = self.reading_indices[charge];
+        self.charge_records.iter().any(|record| record.reading_index == index)
+    }
+
+    /// Sets whether no counter was read for a charge.
+    pub(crate) fn set_uncounted(&mut self, charge: usize, uncounted: bool) {
+        self.readings[self.reading_indices[charge] as usize].uncounted = uncounted;
     }
 
     /// Records that a charge was made.
     pub(crate) fn record_charge(&mut self, charge: usize, counter: CounterLocation) {
         let Charge { key, cost, .. } = self.charges[charge];
         let reading_index = self.reading_indices[charge];
-        let fingerprint = key.fingerprint;
-        self.charge_records.push(ChargeRecord { reading_index, counter, fingerprint, cost });
+        let (rule, fingerprint) = (self.rule_index(charge), key.fingerprint);
+        self.charge_records.push(ChargeRecord { reading_index, rule, counter, fingerprint, cost });
     }
 
     /// Takes the receipt for those charges made so far that `which` selects.
@@ -203,7 +227,7 @@ impl<'a> ChargePlan<'a> {
 
     /// The rule-set index of a charge's rule.
     pub(crate) fn rule_index(&self, charge: usize) -> u32 {
-        self.readings[self.reading_indices[charge] as usize].rule
+        self.reading_of(charge).rule
     }
 
     /// The `on_fail` of a charge's rule.
@@ -220,11 +244,14 @@ impl<'a> ChargePlan<'a> {
     pub(crate) fn adopt_results(&mut self, whole: &ChargePlan<'_>, at: &[u32]) {
         for ((charge, index), at) in self.charges.iter().zip(&self.reading_indices).zip(at) {
             let own = &mut self.readings[*index as usize];
-            *own = RuleReading { rule: own.rule, ..whole.readings[*at as usize] };
+            let (rule, answer) = (own.rule, whole.readings[*at as usize]);
+            *own = RuleReading { rule, ..answer };
             let record = whole.charge_records.iter().find(|record| record.reading_index == *at);
             if let Some(record) = record.filter(|_| charge.cost > 0) {
                 self.charge_records.push(ChargeRecord {
                     reading_index: *index,
+                    // The merged plan does not know the rule of an inline limit.
+                    rule: if record.rule == answer.rule { rule } else { record.rule },
                     cost: charge.cost,
                     ..*record
                 });
@@ -263,6 +290,14 @@ impl<'a> ChargePlan<'a> {
         (rule_reading.verdict, rule_reading.numbers) = (reading.verdict, Some(reading));
     }
 
+    /// Sets what a charge's reading says is left.
+    pub(crate) fn set_remaining(&mut self, charge: usize, remaining: u64) {
+        let rule_reading = &mut self.readings[self.reading_indices[charge] as usize];
+        if let Some(reading) = &mut rule_reading.numbers {
+            reading.remaining = remaining;
+        }
+    }
+
     /// Indices of the charges that were made, given the readings of all of them. `op` charges all
     /// or none, except that [`Role::Always`] is always charged.
     pub(crate) fn made_charges(&self, op: Op, numbers: &[Reading]) -> impl Iterator<Item = usize> {
@@ -292,6 +327,7 @@ impl<'a> ChargePlan<'a> {
                 let (fingerprint, cost) = (charge.key.fingerprint, charge.cost);
                 self.charge_records.push(ChargeRecord {
                     reading_index: *index,
+                    rule: rule_reading.rule,
                     counter,
                     fingerprint,
                     cost,

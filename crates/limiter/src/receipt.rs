@@ -42,7 +42,7 @@ impl ReceiptItem {
         local_charged_at: Timestamp,
     ) -> Self {
         Self {
-            rule: reading.rule,
+            rule: record.rule,
             counter: record.counter,
             fingerprint: record.fingerprint,
             cost: record.cost,
@@ -104,7 +104,7 @@ impl Receipt {
 }
 
 /// Index of the rule in `rules` that uses the same counters as the given old rule: same ID,
-/// algorithm, window and generation.
+/// algorithm, window and generation, and the same part of as many parts.
 pub(crate) fn successor_rule(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>) -> Option<u32> {
     if Arc::ptr_eq(old, rules) {
         return Some(rule);
@@ -113,13 +113,15 @@ pub(crate) fn successor_rule(old: &Arc<RuleSet>, rule: u32, rules: &Arc<RuleSet>
     let counter = |rule: &Rule| {
         let limit = rule.document_limit();
         let policy = limit.policy()?;
-        Some((policy.algorithm().name(), policy.quota().window, rule.generation()))
+        let identity = (policy.algorithm().name(), policy.quota().window, rule.generation());
+        Some((identity, rule.split_parts().len(), rule.split_part().copied()))
     };
     let same = |rule: &Rule| rule.id() == old.id() && counter(rule) == counter(old);
     // Prefer a variant with the same quota: a key with an override most likely still has it.
     let numbers = |rule: &Rule| rule.limit().policy().map(|policy| *policy.quota());
     let alike = |rule: &Rule| same(rule) && numbers(rule) == numbers(old);
     let known = rules.rules_and_variants();
-    let at = known.iter().position(alike).or_else(|| rules.rules().iter().position(same));
+    // Otherwise the first is that of the document, or a part of it.
+    let at = known.iter().position(alike).or_else(|| known.iter().position(same));
     at.and_then(|at| u32::try_from(at).ok())
 }

@@ -215,4 +215,51 @@ mod tests {
         unsettled.record(key(MAX_KEYS), 0, &shares, 2, reading.now);
         assert_eq!(take(MAX_KEYS), Some(2), "a key was removed, so another fits");
     }
+
+    const KEY: Fingerprint = Fingerprint { hi: 1, lo: 2 };
+
+    fn shares(algorithm: &str) -> Arc<NodeQuotas> {
+        let source = format!(
+            "rules: [{{ id: a, key_by: ip, limit: 10/s using {algorithm}, on_fail: local }}]"
+        );
+        let document = Document::parse("rules.yaml", &source).unwrap();
+        let rules = Arc::new(RuleSet::compile(&document, Secret::UNSET).unwrap());
+        Arc::new(NodeQuotas::new(rules, 1))
+    }
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(1_000_000 + micros)
+    }
+
+    fn reading(used: u64, now: Timestamp) -> Reading {
+        Reading { limit: 10, remaining: 10 - used, now, ..Reading::default() }
+    }
+
+    #[test]
+    fn usage_that_left_sliding_window_is_dropped() {
+        for (algorithm, last) in
+            [("sliding_window_log", 999_999), ("sliding_window_counter", 1_999_999)]
+        {
+            let (shares, unsettled) = (shares(algorithm), UnsettledUsage::default());
+            for (after, expected) in [(last, Some(2)), (last + 1, None)] {
+                unsettled.record(KEY, 0, &shares, 2, at(0));
+                let taken = unsettled.take(KEY, &reading(5, at(after)));
+                assert_eq!(taken.map(|owed| owed.cost), expected, "{algorithm} {after}");
+            }
+        }
+    }
+
+    #[test]
+    fn usage_is_capped_when_store_counts_key() {
+        let (shares, unsettled) = (shares("token_bucket"), UnsettledUsage::default());
+        let other = Fingerprint { hi: 1, lo: 3 };
+        unsettled.record(KEY, 0, &shares, 4, at(0));
+        assert!(unsettled.contains(KEY) && !unsettled.contains(other));
+        // Of the three used, the store has counted one.
+        unsettled.cap_to_usage(KEY, 1, &reading(3, at(0)));
+        assert_eq!(unsettled.take(KEY, &reading(9, at(0))).map(|owed| owed.cost), Some(2));
+        unsettled.record(KEY, 0, &shares, 4, at(0));
+        assert!(unsettled.take(KEY, &reading(0, at(0))).is_none(), "all of it has drained");
+        assert!(!unsettled.contains(KEY) && !unsettled.has_any());
+    }
 }

@@ -1,16 +1,20 @@
-//! Usage migration: when a rule's algorithm or window changes, usage on the old counter is charged
-//! to the new one (`on_change: keep`). This happens at the first request of a client whose old
-//! counter is still in use.
+//! Usage migration: when a rule's algorithm, window or number of parts changes, usage on the old
+//! counter is charged to the new one (`on_change: keep`). This happens at the first request of a
+//! client whose old counter is still in use. Usage of all old parts is divided among all new parts.
 //!
 //! The new counter is charged before the old one is reset. Two concurrent requests may both migrate
 //! the usage; that counts too much, never too little.
 
+use smallvec::SmallVec;
 use tidegate_core::decision::Reading;
 use tidegate_core::key::Key;
 use tidegate_core::store::{Charge, Op, Store};
 use tidegate_rules::{Facts, MatchedRules, Rule, RuleSet};
 
 use crate::limiter::Limiter;
+use crate::plan::PlanReadings;
+use crate::split::divided_charges;
+use crate::unsettled_usage::used;
 
 impl<S: Store, L: Store> Limiter<S, L> {
     /// Migrates the client's usage from the counters of changed rules. Unchanged rules cost nothing
@@ -26,7 +30,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             let old = before.key(rule, &completed, rules);
             let new = rule.key(rule.fingerprint(&completed, rules));
             // If the store is unreachable, the next decision tries again.
-            let _ = self.migrate_counter(rule, old, new).await;
+            let _ = self.migrate_counter(rules, rule, old, new).await;
         }
     }
 
@@ -34,26 +38,30 @@ impl<S: Store, L: Store> Limiter<S, L> {
     /// not answer.
     pub(crate) async fn migrate_counter(
         &self,
+        rules: &RuleSet,
         rule: &Rule,
         old: Key<'_>,
         new: Key<'_>,
     ) -> Option<()> {
         let (before, policy) = (rule.predecessor()?, rule.limit().policy()?);
-        let old = Charge::plain(old, before.policy(), 1);
-        let reading = self.apply_one(Op::Peek, &old).await?;
-        before.update_expiry(reading.now);
-        let used = reading.limit.saturating_sub(reading.remaining);
+        let counters = before.counters(old);
+        let old: SmallVec<[Charge<'_>; 1]> =
+            counters.iter().map(|(key, policy)| Charge::plain(*key, policy, 1)).collect();
+        let readings = self.apply_charges(Op::Peek, &old).await?;
+        let now = readings.iter().map(|reading| reading.now).min()?;
+        before.update_expiry(now);
+        let used: u64 = readings.iter().map(used).sum();
         if used > 0 {
             let new = Charge::plain(new, policy, used.min(policy.limit()));
-            self.apply_one(Op::Force, &new).await?;
-            self.apply_one(Op::Reset, &old).await?;
+            self.apply_charges(Op::Force, &divided_charges(new, rule, rules)).await?;
+            self.apply_charges(Op::Reset, &old).await?;
         }
         Some(())
     }
 
-    async fn apply_one(&self, op: Op, charge: &Charge<'_>) -> Option<Reading> {
-        let mut readings = [Reading::default()];
-        self.store.apply(op, std::slice::from_ref(charge), &mut readings).await.ok()?;
-        Some(readings[0])
+    async fn apply_charges(&self, op: Op, charges: &[Charge<'_>]) -> Option<PlanReadings> {
+        let mut readings: PlanReadings = SmallVec::from_elem(Reading::default(), charges.len());
+        self.store.apply(op, charges, &mut readings).await.ok()?;
+        Some(readings)
     }
 }

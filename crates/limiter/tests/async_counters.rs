@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use common::node::{SharingNode, sharing_nodes};
-use common::{clock, facts};
+use common::{clock, facts, poll_ready};
 use tidegate_core::decision::{AnsweredBy, Retry};
 use tidegate_core::store::Op;
 use tidegate_core::time::{ManualClock, Micros};
@@ -106,6 +106,22 @@ fn flush_that_may_have_run_is_not_repeated() {
         assert_eq!((left_at_store(&node), node.stats().units_lost), (left, 5), "{fault:?}");
         assert_eq!(node.stats().units_open, 0);
     }
+}
+
+/// Without this, the test above might pass although flushes are repeated.
+#[cfg(feature = "seeded-bugs")]
+#[test]
+fn repeated_flush_counts_units_twice() {
+    let (SharingNode { limiter, store }, clock) = single(HUNDRED);
+    let limiter = limiter.with_seeded_bug(tidegate_limiter::SeededBug::FlushRepeated);
+    let node = SharingNode { limiter, store };
+    (0..6).for_each(|_| assert!(node.decide(&user(), 1).is_allowed()));
+    for fault in [StoreFault::AnswerLost, StoreFault::None] {
+        node.store.set_fault(fault);
+        clock.advance(INTERVAL);
+        node.sweep();
+    }
+    assert_eq!(left_at_store(&node), 89, "six were admitted, five of them counted twice");
 }
 
 #[test]
@@ -218,18 +234,8 @@ fn decision_by_lease_and_view_is_answered_by_lease() {
       - { id: hard, key_by: user_id, limit: 1000/s burst 2000, consistency: leased }";
     let (node, _) = single(source);
     let user = user();
-    let by: Vec<AnsweredBy> = (0..12)
-        .map(|_| {
-            let mut decision = pin!(node.limiter.decide(&user, 1));
-            let mut context = Context::from_waker(Waker::noop());
-            loop {
-                if let Poll::Ready(decision) = decision.as_mut().poll(&mut context) {
-                    return decision.answered_by();
-                }
-                node.run_tasks();
-            }
-        })
-        .collect();
+    let by: Vec<AnsweredBy> =
+        (0..12).map(|_| node.decide_waiting(&user, 1).answered_by()).collect();
     assert_eq!((by[0], by[11]), (AnsweredBy::Store, AnsweredBy::Lease));
 }
 
@@ -287,6 +293,33 @@ fn refusal_by_exact_rule_takes_back_what_was_admitted() {
     node.sweep();
     let soft = common::poll_ready(node.limiter.peek(&user(), Some("soft"), 1));
     assert_eq!(remaining(&soft), 98);
+}
+
+/// The refunded unit of a refused request used to be lost with the counter's state.
+#[test]
+fn refusal_after_counter_was_dropped_refunds_flushed_unit() {
+    let source = "rules:
+      - { id: soft, key_by: user_id, limit: 100/h, consistency: async }
+      - { id: hard, key_by: user_id, limit: 20/h, consistency: leased, lease: { ttl: 1s } }";
+    let (node, clock) = single(source);
+    (0..4).for_each(|_| assert!(node.decide(&user(), 1).is_allowed()));
+    common::poll_ready(node.limiter.force(&user(), Some("hard"), 16));
+    let facts = user();
+    let mut decision = pin!(node.limiter.decide(&facts, 1));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(decision.as_mut().poll(&mut context).is_pending(), "waits for a lease");
+    let question = node.limiter.pop_lease_task().unwrap();
+    for intervals in [1, 3] {
+        (0..intervals).for_each(|_| clock.advance(INTERVAL));
+        node.sweep();
+    }
+    assert_eq!(node.stats().counters, 0);
+    common::poll_ready(node.limiter.run_lease_task(question));
+    let Poll::Ready(decision) = decision.as_mut().poll(&mut context) else { panic!("answered") };
+    assert!(!decision.is_allowed());
+    node.run_tasks();
+    let soft = common::poll_ready(node.limiter.peek(&user(), Some("soft"), 1));
+    assert_eq!(remaining(&soft), 96);
 }
 
 #[test]
@@ -376,4 +409,30 @@ fn batch_decides_on_view() {
     assert_eq!(node.stats().units_open, 2);
     let decision = common::poll_ready(node.limiter.decide_no_queue(&user, 1));
     assert_eq!(decision.answered_by(), AnsweredBy::Async);
+}
+
+#[test]
+fn reset_forgets_what_was_admitted() {
+    let (node, clock) = single(HUNDRED);
+    (0..5).for_each(|_| assert!(node.decide(&user(), 1).is_allowed()));
+    poll_ready(node.limiter.reset(&user(), None));
+    assert_eq!((node.stats().counters, node.stats().units_open), (0, 0));
+    clock.advance(INTERVAL);
+    node.sweep();
+    assert_eq!(left_at_store(&node), 100);
+}
+
+#[test]
+fn stats_count_calls_and_counters() {
+    let (node, clock) = single(HUNDRED);
+    for name in 0..3 {
+        let facts: Facts<'_> = [("user_id", name.to_string())].into_iter().collect();
+        (0..3).for_each(|_| assert!(node.decide(&facts, 1).is_allowed()));
+    }
+    let before = node.stats();
+    assert_eq!((before.counters, before.units_open, before.units_admitted), (3, 6, 6));
+    clock.advance(INTERVAL);
+    node.sweep();
+    let after = node.stats();
+    assert_eq!((after.flush_calls, after.flushes, after.units_flushed), (1, 3, 6));
 }

@@ -338,3 +338,45 @@ fn single_query_equals_plain_decision() {
         assert_eq!(all_summaries(&decide_batch(&two, &[charge(&ann, 1)])), [decided]);
     }
 }
+
+#[test]
+fn lone_refund_query_is_applied() {
+    let (node, ann) = (node(RULES), facts(&[("user", "ann")]));
+    decide_batch(&node, &[charge(&ann, 3)]);
+    let refunded = decide_batch(&node, &[query(&ann, QueryAction::Refund(2))]);
+    assert_eq!(all_summaries(&refunded), [["user allow 4", "all allow 11"]]);
+}
+
+#[test]
+fn refund_beside_admitted_charge_is_applied() {
+    let node = node(RULES);
+    let (ann, bob) = (facts(&[("user", "ann")]), facts(&[("user", "bob")]));
+    decide_batch(&node, &[charge(&bob, 3)]);
+    decide_batch(&node, &[charge(&ann, 1), query(&bob, QueryAction::Refund(2))]);
+    let left = poll_ready(node.limiter.peek(&bob, None, 1));
+    assert_eq!(reading_summary(&left), ["user allow 4", "all allow 10"]);
+}
+
+#[test]
+fn decisions_of_batch_are_refunded_separately() {
+    let node = node(RULES);
+    let (ann, bob) = (facts(&[("user", "ann")]), facts(&[("user", "bob")]));
+    let mut decisions = decide_batch(&node, &[charge(&ann, 1), charge(&bob, 2)]);
+    poll_ready(node.limiter.refund_decision(decisions.remove(1)));
+    for (user, expected) in
+        [(&ann, ["user allow 4", "all allow 11"]), (&bob, ["user allow 5", "all allow 11"])]
+    {
+        assert_eq!(reading_summary(&poll_ready(node.limiter.peek(user, None, 1))), expected);
+    }
+}
+
+/// The limit belongs to no rule, so no rule's `on_fail` applies to it.
+#[test]
+fn outage_fails_inline_limit_beside_local_rules() {
+    let node = node(&format!("on_fail: local\n{RULES}"));
+    node.store.set_fault(StoreFault::Unreachable);
+    let ann = facts(&[("user", "ann")]);
+    let inline_limit = Some(InlineLimit { requests: 3, window: Micros::from_secs(60) });
+    let limited = DecisionQuery { inline_limit, ..charge(&ann, 1) };
+    assert!(poll_ready(node.limiter.decide_batch(&[limited])).is_err());
+}

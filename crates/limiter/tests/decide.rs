@@ -10,7 +10,7 @@ use tidegate_core::decision::Retry;
 use tidegate_core::key::Secret;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_fixtures::server::compile_rules_with_secret;
-use tidegate_limiter::{Decision, Limiter};
+use tidegate_limiter::{Decision, Limiter, QueueDelay};
 use tidegate_memory::MemoryStore;
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
@@ -321,4 +321,51 @@ fn decision_reports_store_time_and_charged_cost() {
     let refused = poll_ready(timed.decide(&facts(IP), 2));
     assert_eq!((refused.is_allowed(), charged(&refused)), (false, vec![0, 0]));
     assert_eq!(refused.store_time(), Some(Micros::new(70)));
+}
+
+#[test]
+fn shadow_deny_rule_lets_request_pass() {
+    let (limiter, _) =
+        limiter("rules: [{ id: d, mode: shadow, key_by: ip, limit: { requests: deny } }]");
+    let decision = poll_ready(limiter.decide(&facts(&[("ip", "203.0.113.7")]), 1));
+    assert!(decision.is_allowed());
+    assert_eq!(decision.readings().next().unwrap().1.verdict.name(), "shadow_deny");
+}
+
+#[test]
+fn queue_delay_names_queue_and_spacing() {
+    let (limiter, _) = limiter(
+        "rules:
+           - { id: plain, key_by: ip, limit: 100/h }
+           - { id: q, key_by: ip, limit: { requests: 10, window: 1s, burst: 3, algorithm: leaky_bucket, queue: true } }",
+    );
+    let ip = facts(&[("ip", "203.0.113.7")]);
+    let delays = [1, 2].map(|cost| poll_ready(limiter.decide(&ip, cost)).queue_delay().unwrap());
+    let millis = |delay: QueueDelay| (delay.delay, delay.spacing);
+    assert_eq!(
+        delays.map(millis),
+        [
+            (Micros::ZERO, Micros::from_millis(100)),
+            (Micros::from_millis(100), Micros::from_millis(200)),
+        ]
+    );
+    assert_eq!(delays[0].queue, delays[1].queue);
+    let refused = poll_ready(limiter.decide(&ip, 1));
+    assert!(!refused.is_allowed() && refused.queue_delay().is_none());
+}
+
+#[test]
+fn operation_on_one_rule_leaves_others() {
+    let (limiter, _) = limiter(
+        "rules:
+           - { id: a, key_by: ip, limit: 10/h using fixed_window }
+           - { id: b, key_by: ip, limit: 10/h using fixed_window }",
+    );
+    let ip = facts(&[("ip", "203.0.113.7")]);
+    poll_ready(limiter.decide(&ip, 5));
+    poll_ready(limiter.refund(&ip, Some("a"), 2, None));
+    poll_ready(limiter.force(&ip, Some("b"), 1));
+    let left = |rule| reading_summary(&poll_ready(limiter.peek(&ip, rule, 1)));
+    assert_eq!([left(Some("a")), left(Some("b"))], [["a allow 7"], ["b allow 4"]]);
+    assert_eq!(left(Some("unknown")), Vec::<String>::new());
 }

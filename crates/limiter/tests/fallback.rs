@@ -3,11 +3,13 @@
 mod common;
 
 use common::{clock, facts, poll_ready, reading_summary};
-use tidegate_core::decision::AnsweredBy;
-use tidegate_core::time::Clock as _;
+use tidegate_core::decision::{AnsweredBy, Retry};
+use tidegate_core::time::{Clock as _, Micros};
 use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, TestNode, single_node};
 use tidegate_fixtures::server::compile_rules;
 use tidegate_limiter::{Decision, Limiter};
+
+const FALLBACK_RETRY: Retry = Retry::After(Micros::from_secs(1));
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
 
@@ -45,7 +47,10 @@ fn uncounted_reading_has_time_and_flag() {
     let refused = decide(&node, 1);
     assert_eq!(refused.now(), Some(clock.now()));
     for (rule, reading) in refused.readings() {
-        assert_eq!(reading.numbers.unwrap().now, clock.now(), "{}", rule.id());
+        let numbers = reading.numbers.unwrap();
+        assert_eq!((numbers.now, numbers.limit), (clock.now(), 5), "{}", rule.id());
+        let retry = if rule.id() == "closed" { FALLBACK_RETRY } else { Retry::Now };
+        assert_eq!(numbers.retry, retry, "{}", rule.id());
         assert_eq!(reading.uncounted, rule.id() != "shared", "{}", rule.id());
     }
     node.store.set_fault(StoreFault::None);
@@ -228,4 +233,16 @@ fn on_fail_local_allows_without_local_store() {
     }
     assert!(!limiter.has_unsettled());
     assert_eq!(poll_ready(limiter.settle()), 0);
+}
+
+/// Such a rule allows requests, and nothing counts them.
+#[test]
+fn local_rule_without_share_counts_nothing() {
+    let rules = compile_rules("rules: [{ id: r, key_by: ip, limit: 2/h, on_fail: local }]");
+    let limiter = Limiter::new(FaultyStore::unreachable(), rules);
+    for _ in 0..5 {
+        let decision = poll_ready(limiter.decide(&facts(IP), 1));
+        assert!(decision.is_allowed() && decision.readings().all(|(_, one)| one.uncounted));
+        assert_eq!(decision.charged_at(), None);
+    }
 }

@@ -16,7 +16,8 @@ use crate::shard::{TableContext, TableShard, is_expired};
 use crate::store::reserved_bytes;
 use crate::sync::Guard;
 
-/// The single state of a plain charge, in a shard that has room for it.
+/// The single state of a plain charge, in a shard that has room for it. Buckets that have a slot
+/// are decided before ([`charge_one`](crate::store::MemoryStore::charge_one)).
 pub(crate) struct SingleCell<'a, 'c> {
     pub(crate) shard: &'a mut TableShard,
     pub(crate) slot: Option<usize>,
@@ -30,18 +31,6 @@ impl Cells for SingleCell<'_, '_> {
         match self.slot {
             Some(at) => self.shard.read_state(at, see),
             None => see(None),
-        }
-    }
-
-    #[inline]
-    fn level(&mut self, _: usize) -> Option<(ScaleId, BucketLevel)> {
-        self.shard.level(self.slot?)
-    }
-
-    #[inline]
-    fn set_level(&mut self, _: usize, level: BucketLevel) {
-        if let Some(at) = self.slot {
-            self.shard.set_level(at, level, self.context);
         }
     }
 

@@ -77,6 +77,22 @@ mod tests {
     }
 
     #[test]
+    fn fast_clock_runs_at_system_speed() {
+        let (fast, system) = (FastClock::new(), SystemClock::new());
+        let read = || [system.now(), fast.now(), system.now()];
+        let first = read();
+        let mut last = read();
+        while last[0].since(first[2]) < Micros::from_millis(20) {
+            last = read();
+        }
+        let elapsed = last[1].since(first[1]).get();
+        // The readings of the system clock enclose those of the fast one. The calibration is far
+        // more exact than a tenth.
+        let (least, most) = (last[0].since(first[2]).get(), last[2].since(first[0]).get());
+        assert!((least / 10 * 9..=most / 10 * 11 + 10).contains(&elapsed), "{elapsed} us");
+    }
+
+    #[test]
     fn fast_clock_tracks_system_clock() {
         let (fast, system) = (FastClock::new(), SystemClock::new());
         let apart = |a: Timestamp, b: Timestamp| a.as_micros().abs_diff(b.as_micros());

@@ -99,3 +99,86 @@ impl<C: Clock> MemoryStore<C> {
         order.windows(2).all(distinct).then_some(order)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::key::{Fingerprint, Key};
+    use tidegate_core::policy::{Algorithm, Policy};
+    use tidegate_core::quota::Quota;
+    use tidegate_core::store::Op;
+    use tidegate_core::time::{ManualClock, Micros};
+
+    const BUCKET: Algorithm = Algorithm::TokenBucket;
+
+    fn policy(algorithm: Algorithm) -> Policy {
+        Policy::new(algorithm, Quota::new(100, Micros::from_secs(1))).unwrap()
+    }
+
+    fn charge(policy: &Policy, lo: u64) -> Charge<'_> {
+        Charge::plain(Key::without_namespace("rule", Fingerprint { hi: 1, lo }), policy, 1)
+    }
+
+    /// A store, and the names of five keys: the first four are in different shards, the last is in
+    /// the shard of the first.
+    fn store_and_names() -> (MemoryStore<ManualClock>, [u64; 5]) {
+        let store = MemoryStore::with_shards(ManualClock::default(), 1 << 20, 256);
+        let shard =
+            |lo| store.context.hasher.hash(Fingerprint { hi: 1, lo }).shard(store.shards.len());
+        let mut names = vec![0];
+        while names.len() < 4 {
+            let last = names[names.len() - 1];
+            let is_free = |lo: &u64| names.iter().all(|name| shard(*name) != shard(*lo));
+            names.extend((last + 1..).find(is_free));
+        }
+        names.extend((names[3] + 1..).find(|lo| shard(*lo) == shard(0)));
+        (store, std::array::from_fn(|i| names[i]))
+    }
+
+    /// The general path decides the same, but takes longer.
+    #[test]
+    fn placed_buckets_take_fast_path() {
+        let ((store, names), policy) = (store_and_names(), policy(BUCKET));
+        let charges = names.map(|name| charge(&policy, name));
+        let mut readings = [Reading::default(); 5];
+        let mut decide = |charges: &[Charge<'_>]| {
+            let readings = &mut readings[..charges.len()];
+            match charges {
+                [charge] => store.charge_one(charge, &mut readings[0]),
+                [_, _] => store.charge_small_batch::<2>(charges, readings),
+                [_, _, _] => store.charge_small_batch::<3>(charges, readings),
+                _ => store.charge_small_batch::<4>(charges, readings),
+            }
+        };
+        assert!((1..=4).all(|count| decide(&charges[..count]).is_none()), "no key has a slot");
+        store.apply_now(Op::Force, &charges, &mut [Reading::default(); 5]);
+        assert!((1..=4).all(|count| decide(&charges[..count]).is_some()));
+        assert!(decide(&[charges[0], charges[4]]).is_none(), "both keys are in one shard");
+        store.apply_now(Op::Peek, &charges, &mut readings);
+        assert_eq!(readings.map(|reading| reading.remaining), [95, 96, 97, 98, 99]);
+    }
+
+    /// Readings of whole buckets are computed after the locks are released.
+    #[test]
+    fn only_whole_buckets_are_read_as_buckets() {
+        let (store, names) = store_and_names();
+        let (bucket, window) = (policy(BUCKET), policy(Algorithm::FixedWindow));
+        let buckets = [charge(&bucket, names[0]), charge(&bucket, names[1])];
+        let mixed = [charge(&bucket, names[0]), charge(&window, names[2])];
+        for charges in [buckets, mixed] {
+            store.apply_now(Op::Force, &charges, &mut [Reading::default(); 2]);
+            let hashes = charges.map(|charge| store.context.hasher.hash(charge.key.fingerprint));
+            let order = store.lock_order(hashes).unwrap();
+            assert!(order.is_sorted(), "batches on the general path lock in this order, too");
+            let mut held = SmallBatch {
+                shards: order.map(|next| store.shards[next / MAX_SMALL_BATCH].0.lock()),
+                charge_indices: order.map(|next| next % MAX_SMALL_BATCH),
+                slots: [0; 2],
+                context: &store.context,
+            };
+            assert!(held.find_slots(&charges, &hashes).is_some());
+            let is_read = held.buckets(&charges, store.clock().now()).is_some();
+            assert_eq!(is_read, charges[1].policy == &bucket);
+        }
+    }
+}

@@ -64,3 +64,51 @@ fn random_word() -> u64 {
 fn random_word() -> u64 {
     0x9e37_79b9_7f4a_7c15
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::key::Secret;
+
+    fn fingerprint(name: u64) -> Fingerprint {
+        Secret::UNSET.namespace(&[&name.to_le_bytes()])
+    }
+
+    /// The upper half selects the shard, the lower half the slot.
+    #[test]
+    fn every_key_bit_changes_both_halves() {
+        for name in 0..4 {
+            let (hasher, key) = (TableHasher::random(), fingerprint(name));
+            let halves = |key| {
+                let TableHash(hash) = hasher.hash(key);
+                (hash >> 32, hash & 0xffff_ffff)
+            };
+            let (upper, lower) = halves(key);
+            for bit in (0..64).map(|at| 1 << at) {
+                let (hi, lo) = (key.hi ^ bit, key.lo ^ bit);
+                for other in [Fingerprint { hi, ..key }, Fingerprint { lo, ..key }] {
+                    let (other_upper, other_lower) = halves(other);
+                    assert!(upper != other_upper && lower != other_lower, "{bit:x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_spread_evenly() {
+        const KEYS: usize = 64_000;
+        let (hasher, mut counts) = (TableHasher::random(), [[0; 64]; 3]);
+        for name in 0..KEYS as u64 {
+            let hash = hasher.hash(fingerprint(name));
+            let (shard, slot) = (hash.shard(64), hash.home_slot(64));
+            let tag = usize::from(hash.tag() >> 2);
+            for (counts, at) in counts.iter_mut().zip([shard, slot, tag]) {
+                counts[at] += 1;
+            }
+            assert_ne!(hash.tag(), 0);
+        }
+        let mean = KEYS / 64;
+        let is_even = |count: &usize| (mean / 2..mean * 2).contains(count);
+        assert!(counts.as_flattened().iter().all(is_even), "{counts:?}");
+    }
+}

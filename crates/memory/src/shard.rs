@@ -197,7 +197,9 @@ impl TableShard {
             return true;
         }
         let grown = self.slots.len() + self.slots.len() / 8 + 8 * keys;
-        if context.budget.try_reserve((grown - self.slots.len()) as u64 * SLOT_BYTES) {
+        let bytes = (grown - self.slots.len()) as u64 * SLOT_BYTES;
+        let has_room = context.budget.can_reserve(reserve.saturating_add(bytes));
+        if has_room && context.budget.try_reserve(bytes) {
             self.rebuild(grown, &context.hasher);
             return true;
         }

@@ -73,3 +73,16 @@ fn state_bytes(state: &State) -> u64 {
         _ => size_of::<SpillEntry>() as u64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_takes_its_entries_and_its_place() {
+        for entries in [1, 4, 1_000] {
+            let place = size_of::<SpillEntry>() as u64;
+            assert_eq!(log_bytes(entries) - WindowLog::worst_case_bytes(entries), place);
+        }
+    }
+}

@@ -2,10 +2,16 @@
 
 mod common;
 
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use common::{START, admit, apply, charge, policy};
+use tidegate_core::algorithm::State;
+use tidegate_core::decision::{AnsweredBy, Reading};
 use tidegate_core::policy::Algorithm;
-use tidegate_core::store::Op;
-use tidegate_core::time::{ManualClock, Micros};
+use tidegate_core::store::{Op, Store as _};
+use tidegate_core::time::{ManualClock, Micros, Timestamp};
 use tidegate_memory::MemoryStore;
 
 const MAX_BYTES: u64 = 2 << 20;
@@ -76,6 +82,102 @@ fn placed_key_starts_from_overflow_bucket() {
     // After the window the overflow buckets are empty, so all keys are admitted.
     clock.advance(Micros::from_secs(86_400));
     assert!(new_keys.iter().all(|name| admit(&store, &[charge("slow", *name, &slow)])));
+    // Shared states are removed once they have expired, too.
+    assert!((1..=16).contains(&store.usage().overflow), "{:?}", store.usage());
+    clock.advance(Micros::from_secs(2 * 86_400));
+    sweep_all(&store);
+    assert_eq!((store.usage().keys, store.usage().overflow), (0, 0));
+}
+
+/// A full table looks for expired keys as soon as there can be any.
+#[test]
+fn full_table_reuses_slots_of_expired_keys() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_shards(clock.clone(), 33 * 100, 1);
+    let policy = policy(Algorithm::FixedWindow, 1, Micros::from_secs(1));
+    for name in 0..200 {
+        admit(&store, &[charge("short", name, &policy)]);
+    }
+    let full = store.usage();
+    assert!(full.keys < 100 && full.overflowed > 0, "{full:?}");
+    let end = Timestamp::from_micros(START.as_micros().next_multiple_of(1_000_000));
+    for (now, is_full) in [(end.minus(Micros::new(1)), true), (end, false)] {
+        clock.set(now);
+        let before = store.usage().overflowed;
+        admit(&store, &[charge("short", now.as_micros(), &policy)]);
+        assert_eq!(store.usage().overflowed > before, is_full, "{:?}", store.usage());
+    }
+    assert!(store.usage().reclaimed > 0, "{:?}", store.usage());
+    clock.advance(MINUTE);
+    sweep_all(&store);
+    assert_eq!((store.usage().keys, store.usage().overflow), (0, 0));
+}
+
+/// A slot has room for times until the year 2112.
+#[test]
+fn late_times_are_stored_outside_of_slots() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_shards(clock.clone(), MAX_BYTES, 1);
+    let policy = policy(Algorithm::TokenBucket, 10, MINUTE);
+    let one = [charge("rule", 1, &policy)];
+    let left = || apply(&store, Op::Peek, &one)[0].remaining;
+    assert!((0..3).all(|_| admit(&store, &one)));
+    let before = store.usage().bytes;
+    for (end, late) in [((1_u64 << 52) - 1, false), (1 << 52, true), ((1 << 52) + 1, true)] {
+        clock.set(Timestamp::from_micros(end));
+        apply(&store, Op::Reset, &one);
+        clock.set(Timestamp::from_micros(end - 1));
+        assert!(admit(&store, &one));
+        clock.set(Timestamp::from_micros(end));
+        assert!((0..3).all(|_| admit(&store, &one)));
+        assert_eq!(left(), 6, "{end}");
+        let spilled = store.usage().bytes - before;
+        assert_eq!(spilled >= size_of::<State>() as u64, late, "{end}: {spilled} bytes");
+    }
+}
+
+/// The limit was raised after the log was made.
+#[test]
+fn log_that_outgrows_its_reservation_is_counted() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_shards(clock.clone(), MAX_BYTES, 1);
+    let [small, large] =
+        [10, 1_000].map(|limit| policy(Algorithm::SlidingWindowLog, limit, MINUTE));
+    assert!(admit(&store, &[charge("log", 1, &small)]));
+    let before = store.usage().bytes;
+    for _ in 0..600 {
+        clock.advance(Micros::new(1));
+        assert!(admit(&store, &[charge("log", 1, &large)]));
+    }
+    assert!(store.usage().bytes >= before + 600 * 16 - 10 * 16, "{:?}", store.usage());
+}
+
+#[test]
+fn many_new_keys_fit_in_one_batch() {
+    let store = MemoryStore::with_shards(ManualClock::new(START), MAX_BYTES, 1);
+    let policy = policy(Algorithm::FixedWindow, 10, MINUTE);
+    let charges: Vec<_> = (0..300).map(|name| charge("rule", name, &policy)).collect();
+    assert!(admit(&store, &charges));
+    assert_eq!((store.usage().keys, store.usage().overflowed), (300, 0));
+    let readings = apply(&store, Op::Peek, &charges);
+    assert!(readings.iter().all(|reading| reading.remaining == 9));
+}
+
+#[test]
+fn store_trait_decides_and_tells_time() {
+    let store = MemoryStore::with_shards(ManualClock::new(START), MAX_BYTES, 1);
+    let policy = policy(Algorithm::FixedWindow, 10, MINUTE);
+    let (charges, mut readings) = ([charge("rule", 1, &policy)], [Reading::default()]);
+    let answered = ready(store.apply(Op::Charge, &charges, &mut readings));
+    assert_eq!((answered, readings[0].remaining), (Ok(AnsweredBy::Store), 9));
+    assert_eq!(ready(store.now()), Ok(START));
+}
+
+fn ready<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("the store answers at once"),
+    }
 }
 
 /// Slots are stored individually, including those of late renewals.
@@ -128,6 +230,26 @@ fn sweep_removes_expired_states_and_frees_memory() {
     assert!(empty.bytes < full.bytes / 3, "{empty:?} after {full:?}");
 }
 
+/// A table has at most three times the slots that its keys need.
+#[test]
+fn sparse_table_returns_free_slots() {
+    let clock = ManualClock::new(START);
+    let store = MemoryStore::with_shards(clock.clone(), MAX_BYTES, 1);
+    let [short, long] =
+        [1, 86_400].map(|secs| policy(Algorithm::FixedWindow, 10, Micros::from_secs(secs)));
+    for name in 0..1_100 {
+        let policy = if name % 11 == 0 { &long } else { &short };
+        admit(&store, &[charge("rule", name, policy)]);
+    }
+    clock.advance(MINUTE);
+    for _ in 0..10 {
+        sweep_all(&store);
+    }
+    let usage = store.usage();
+    assert_eq!(usage.keys, 100);
+    assert!((158 * 33..=3 * 158 * 33).contains(&usage.bytes), "{usage:?}");
+}
+
 /// Keys include the algorithm, so this cannot happen; if it did, it must be harmless.
 #[test]
 fn algorithm_change_resets_only_that_key() {
@@ -153,4 +275,24 @@ fn recently_expired_key_keeps_its_slot() {
     sweep_all(&store);
     assert_eq!(store.usage().keys, 1);
     assert_eq!(apply(&store, Op::Peek, &[charge("rule", 1, &policy)])[0].remaining, 100);
+}
+
+/// Removing a key moves others to its slot, also those that the same batch removes next.
+#[test]
+fn reset_batch_removes_exactly_its_keys() {
+    let policy = policy(Algorithm::FixedWindow, 10, MINUTE);
+    for round in 0..50 {
+        let store = MemoryStore::with_shards(ManualClock::new(START), MAX_BYTES, 1);
+        let charges: Vec<_> =
+            (0..40).map(|name| charge("rule", round << 8 | name, &policy)).collect();
+        assert!(charges.iter().all(|one| admit(&store, std::slice::from_ref(one))));
+        let (removed, kept) = charges.split_at(20);
+        apply(&store, Op::Reset, removed);
+        assert_eq!(store.usage().keys, kept.len());
+        let left = |charges| {
+            let readings = apply(&store, Op::Peek, charges);
+            readings.iter().map(|reading| reading.remaining).collect::<Vec<_>>()
+        };
+        assert_eq!((left(removed), left(kept)), (vec![10; 20], vec![9; 20]));
+    }
 }

@@ -111,3 +111,27 @@ fn invalid_snapshot_is_rejected_whole() {
     assert_eq!(after.restore_snapshot(&file, other), Err(SnapshotError::SecretMismatch));
     assert_eq!(after.usage().keys, 0, "nothing of an invalid file is restored");
 }
+
+/// What does not fit into memory or is there already is left out, and the rest is restored.
+#[test]
+fn restore_stays_within_memory() {
+    const MAX_BYTES: u64 = 64 << 10;
+    let clock = ManualClock::new(START);
+    let (before, log) =
+        (store(&clock), policy(Algorithm::SlidingWindowLog, 100, Micros::from_secs(60)));
+    for _ in 0..100 {
+        clock.advance(Micros::new(1));
+        for name in 0..100 {
+            admit(&before, &[charge("log", name, &log)]);
+        }
+    }
+    let file = before.snapshot(SECRET);
+    let after = MemoryStore::with_clock(clock.clone(), MAX_BYTES);
+    let restored = after.restore_snapshot(&file, SECRET).unwrap();
+    assert_eq!(restored.keys + restored.skipped, 100);
+    // Each log takes more than 1 600 bytes.
+    assert!((10..40).contains(&restored.keys), "{restored:?}");
+    assert!(after.usage().bytes <= MAX_BYTES, "{:?}", after.usage());
+    let again = before.restore_snapshot(&file, SECRET).unwrap();
+    assert_eq!((again.keys, again.skipped), (0, 100));
+}

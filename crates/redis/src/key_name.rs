@@ -4,8 +4,14 @@
 //! The rule's tag identifies a record. A standalone counter has its rule's id before the hash. A
 //! log has a separate key. No API key or address appears in a key name.
 //!
+//! The parts of a divided counter are on different pages of its owner, `tg:` + the owner's hash and
+//! two characters in braces. The characters are chosen so that the parts lie in different ranges of
+//! slots.
+//!
 //! The braces make everything counted for one owner share a cluster slot. Braces in a rule's id are
 //! replaced, so that no configured text determines slots.
+
+use std::sync::LazyLock;
 
 use smallvec::SmallVec;
 use tidegate_core::batch::StateKind;
@@ -23,6 +29,23 @@ const BASE64_ALPHABET: &[u8; 64] =
 /// Maximum length of a rule's id in a key name, where it only serves readability.
 const MAX_RULE_ID_LEN: usize = 40;
 
+/// The most parts of a counter whose names are spread evenly over the slots; a power of two.
+const MAX_SPREAD_PARTS: u8 = 64;
+
+/// What the names of parts end with, inside the braces.
+///
+/// A CRC is linear, so that the slots of two parts of an owner always differ in the same bits,
+/// whatever the owner. These suffixes make part `k` differ from part 0 in the upper bits of the
+/// slot by the reverse of `k`. So each of 2^n ranges of slots of equal size holds one of the first
+/// 2^n parts, and every number of parts is spread about evenly.
+static PART_SUFFIXES: LazyLock<Vec<[u8; 2]>> = LazyLock::new(|| {
+    let suffixes = || BASE64_ALPHABET.iter().flat_map(|a| BASE64_ALPHABET.map(|b| [*a, b]));
+    let range = |suffix: &[u8; 2]| crc16(suffix) % SLOTS / (SLOTS / u16::from(MAX_SPREAD_PARTS));
+    let reversed = |part: u8| part.reverse_bits() >> (MAX_SPREAD_PARTS.leading_zeros() + 1);
+    let suffix = |part| suffixes().find(|it| range(it) == u16::from(reversed(part)));
+    (0..MAX_SPREAD_PARTS).filter_map(suffix).collect()
+});
+
 /// The tag of a standalone counter; chosen not to look like the numbers of a state.
 const STANDALONE_TAG: u64 = 0xd3a5_7c19_e86b_42f4;
 
@@ -39,13 +62,12 @@ impl RecordLocation {
     /// The location on the owner's page.
     pub(crate) fn on_page(prefix: &str, key: &Key<'_>, part: StateKind) -> Self {
         let rule = is_standalone(key).then_some(key.rule);
-        Self { name: key_name(prefix, rule, key.owner()), tag: record_tag(key, part) }
+        Self { name: key_name(prefix, rule, key), tag: record_tag(key, part) }
     }
 
     /// The location in a separate key.
     pub(crate) fn in_log(prefix: &str, key: &Key<'_>, part: StateKind) -> Self {
-        let (mut name, tag) =
-            (key_name(prefix, Some(key.rule), key.owner()), record_tag(key, part));
+        let (mut name, tag) = (key_name(prefix, Some(key.rule), key), record_tag(key, part));
         name.extend(base64_digits(u128::from(tag) << 64, 11));
         Self { name, tag }
     }
@@ -66,8 +88,8 @@ fn record_tag(key: &Key<'_>, part: StateKind) -> u64 {
     rule & !0b11 | part
 }
 
-fn key_name(prefix: &str, rule: Option<&str>, owner: Fingerprint) -> KeyName {
-    let mut name = KeyName::new();
+fn key_name(prefix: &str, rule: Option<&str>, key: &Key<'_>) -> KeyName {
+    let (mut name, owner) = (KeyName::new(), key.owner());
     name.extend_from_slice(prefix.as_bytes());
     if let Some(rule) = rule {
         name.extend(rule.bytes().take(MAX_RULE_ID_LEN).map(|byte| match byte {
@@ -79,6 +101,9 @@ fn key_name(prefix: &str, rule: Option<&str>, owner: Fingerprint) -> KeyName {
     }
     name.push(b'{');
     name.extend(base64_digits(u128::from(owner.hi) << 64 | u128::from(owner.lo), 22));
+    if let Some(part) = key.part {
+        name.extend(PART_SUFFIXES[usize::from(part % MAX_SPREAD_PARTS)]);
+    }
     name.push(b'}');
     name
 }
@@ -127,7 +152,8 @@ mod tests {
     fn owner_has_one_page_with_rule_records() {
         let (owner, most) = (fingerprint(u64::MAX, u64::MAX), fingerprint(0, 0));
         let rules = [fingerprint(4, 0), fingerprint(8, 0)];
-        let key = |namespace| Key { rule: "free", fingerprint: owner ^ namespace, namespace };
+        let key =
+            |namespace| Key { namespace, ..Key::without_namespace("free", owner ^ namespace) };
         let locations =
             rules.map(|rule| RecordLocation::on_page("tg:", &key(rule), StateKind::Main));
         assert_eq!(name_text(&locations[0]), "tg:{_____________________w}");
@@ -150,7 +176,7 @@ mod tests {
     #[test]
     fn log_key_shares_its_owners_slot() {
         let namespace = fingerprint(u64::MAX, 3);
-        let key = Key { rule: "free", fingerprint: fingerprint(0, 3), namespace };
+        let key = Key { namespace, ..Key::without_namespace("free", fingerprint(0, 3)) };
         let log = RecordLocation::in_log("tg:", &key, StateKind::Main);
         assert_eq!(name_text(&log), "tg:free:{__________8AAAAAAAAAAA}__________w");
         assert_ne!(log.name, RecordLocation::in_log("tg:", &key, StateKind::Grace).name);
@@ -190,6 +216,38 @@ mod tests {
             }
         }
         assert_eq!(names.len(), 128);
+    }
+
+    /// The ranges need not be those of the servers: what matters is that no range has many.
+    #[test]
+    fn parts_of_any_owner_are_spread_evenly() {
+        let mut owner = fingerprint(1, 2);
+        for _ in 0..100 {
+            owner.hi = owner.hi.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+            let global = Key::without_namespace("r", owner);
+            let grouped = Key { namespace: fingerprint(8, 8), ..global };
+            for key in [global, grouped] {
+                let slots = |kind: fn(&str, &Key<'_>, StateKind) -> RecordLocation, parts: u8| {
+                    let part = |k: u8| key.part(k, fingerprint(u64::from(k) + 100, 3));
+                    let name = move |k| kind("tg:", &part(k), StateKind::Main).name;
+                    (0..parts).map(name).map(|name| hash_slot(&name)).collect::<Vec<_>>()
+                };
+                for n in 1..=6 {
+                    for kind in [RecordLocation::on_page, RecordLocation::in_log] {
+                        let ranges = slots(kind, 1 << n).into_iter().map(|slot| slot >> (14 - n));
+                        let distinct: std::collections::BTreeSet<u16> = ranges.collect();
+                        assert_eq!(distinct.len(), 1 << n, "one part in each range");
+                    }
+                }
+                for (parts, servers, most) in [(3, 3, 2), (6, 3, 3), (8, 3, 3), (16, 5, 4)] {
+                    let mut counts = vec![0; servers];
+                    for slot in slots(RecordLocation::on_page, parts) {
+                        counts[usize::from(slot) * servers / usize::from(SLOTS)] += 1;
+                    }
+                    assert!(counts.iter().all(|count| *count <= most), "{parts}: {counts:?}");
+                }
+            }
+        }
     }
 
     #[test]

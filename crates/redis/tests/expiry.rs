@@ -61,7 +61,7 @@ fn rules(window: Micros) -> Vec<ExpiryRule> {
 impl ExpiryRule {
     fn key(&self, owner: Fingerprint) -> Key<'_> {
         let (rule, namespace) = (self.id, self.namespace);
-        Key { rule, fingerprint: owner ^ namespace, namespace }
+        Key { namespace, ..Key::without_namespace(rule, owner ^ namespace) }
     }
 
     /// The policy of a part; bans have none.
@@ -257,7 +257,11 @@ fn rules_of_one_owner_share_one_page() {
     let hour = policy(Algorithm::TokenBucket, 1_000, Micros::from_secs(3_600));
     let namespaces = [7, 1, 9, 4, 3].map(|rule: u8| Secret::UNSET.namespace(&[&[rule]]));
     let charge = |namespace| {
-        Charge::plain(Key { rule: "law", fingerprint: owner ^ namespace, namespace }, &hour, 1)
+        Charge::plain(
+            Key { namespace, ..Key::without_namespace("law", owner ^ namespace) },
+            &hour,
+            1,
+        )
     };
     // The page is built in an order that differs from the rules' order.
     for rules in [vec![0, 2], vec![3], vec![1, 2, 3], vec![0, 1, 2, 3, 4]] {
@@ -292,7 +296,11 @@ fn long_page_drops_expired_records() {
         (policy(Algorithm::TokenBucket, 5, day), policy(Algorithm::FixedWindow, 5, second));
     let charge = |rule: u64, policy| {
         let namespace = Secret::UNSET.namespace(&[&rule.to_be_bytes()]);
-        Charge::plain(Key { rule: "law", fingerprint: owner ^ namespace, namespace }, policy, 1)
+        Charge::plain(
+            Key { namespace, ..Key::without_namespace("law", owner ^ namespace) },
+            policy,
+            1,
+        )
     };
     let records = || server.command(&["STRLEN", &owner_page(owner)]).integer() / 43;
     fixture.clock.set(common::START);

@@ -61,7 +61,9 @@ pub use key::RequestKeys;
 pub use path_normalization::PathNormalization;
 pub use records::{ExternalRecords, OverrideLimit, OverrideRecord, RecordError, SubjectRecord};
 pub use regions::{RegionShares, RegionalLimit, is_region_name};
-pub use rule::{ChargeWhen, FIRST_GENERATION, OnChange, OnFail, Rule, RuleLimit, RuleMode};
+pub use rule::{
+    ChargeWhen, FIRST_GENERATION, OnChange, OnFail, Rule, RuleLimit, RuleMode, SplitPart,
+};
 pub use ruleset::{
     ClientCounter, ExtensionKey, InlineLimit, MatchedRules, RulePredecessor, RuleSet,
     RuleSetExtensions,

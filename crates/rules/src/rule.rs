@@ -1,5 +1,6 @@
 //! A compiled rule: which requests it applies to, which counter it charges, and its limit.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tidegate_core::key::{Fingerprint, Key, Secret};
@@ -82,13 +83,31 @@ pub enum ChargeWhen {
     Always,
 }
 
-/// What happens to recorded usage when a rule's algorithm or window changes.
+/// What happens to recorded usage when a rule's algorithm, window or number of parts changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnChange {
     /// Usage is discarded: all keys start with a full limit.
     Reset,
     /// Usage is carried over.
     Keep,
+}
+
+/// Which part of a [split](crate::SplitLimit) rule's counter a rule counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitPart {
+    /// The number of the part, from 0.
+    pub(crate) number: u8,
+    /// The difference between the hashes of the part and of the whole counter. It also depends on
+    /// the number of parts.
+    pub(crate) hash: Fingerprint,
+}
+
+impl SplitPart {
+    /// The key of this part of a counter.
+    #[must_use]
+    pub fn key<'a>(&self, whole: Key<'a>) -> Key<'a> {
+        whole.part(self.number, self.hash)
+    }
 }
 
 /// One rule of a [`RuleSet`].
@@ -112,7 +131,7 @@ pub struct Rule {
     pub(crate) ban: Option<BanPolicy>,
     pub(crate) on_change: OnChange,
     pub(crate) generation: u32,
-    /// The rule before its algorithm or window changed.
+    /// The rule before its algorithm, window or number of parts changed.
     pub(crate) predecessor: Option<Arc<RulePredecessor>>,
     pub(crate) conditions: Arc<[Condition]>,
     pub(crate) parts: Arc<[KeyPart]>,
@@ -120,6 +139,10 @@ pub struct Rule {
     pub(crate) replaces: Arc<[u32]>,
     /// The hash that all keys of the rule have in common.
     pub(crate) namespace: Fingerprint,
+    /// The rules that count the parts of this rule's counters, as indexes in the rule set.
+    pub(crate) split_parts: Range<u32>,
+    /// The part that this rule counts, if it is such a rule.
+    pub(crate) split_part: Option<SplitPart>,
 }
 
 impl Rule {
@@ -180,6 +203,12 @@ impl Rule {
         &self.consistency
     }
 
+    /// Whether several nodes [share the store](RuleSet::for_shared_store) that counts for the rule.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// The consistency in the rule's store: exact, unless [several nodes share
     /// it](RuleSet::for_shared_store).
     #[must_use]
@@ -227,7 +256,7 @@ impl Rule {
         self.charge
     }
 
-    /// What happens to recorded usage when the algorithm or window changes.
+    /// What happens to recorded usage when the algorithm, window or number of parts changes.
     #[must_use]
     pub const fn on_change(&self) -> OnChange {
         self.on_change
@@ -276,7 +305,31 @@ impl Rule {
     /// The key of the counter with this hash.
     #[must_use]
     pub fn key(&self, fingerprint: Fingerprint) -> Key<'_> {
-        counter_key(self, fingerprint, self.namespace)
+        match &self.split_part {
+            None => counter_key(self, fingerprint, self.namespace),
+            Some(part) => part.key(counter_key(self, fingerprint ^ part.hash, self.namespace)),
+        }
+    }
+
+    /// The rules that count the parts of this rule's counters, as indexes in the rule set. Empty
+    /// unless the rule is split and [several nodes share the store](RuleSet::for_shared_store).
+    #[must_use]
+    pub fn split_parts(&self) -> Range<u32> {
+        self.split_parts.clone()
+    }
+
+    /// The part of another rule's counters that this rule counts, if it was made for that.
+    #[must_use]
+    pub const fn split_part(&self) -> Option<&SplitPart> {
+        self.split_part.as_ref()
+    }
+
+    /// The number of counters that a key has in the store: the parts of a split rule, or one.
+    pub(crate) const fn counter_count(&self) -> u32 {
+        match self.applied_consistency() {
+            Consistency::Split(split) => split.count(),
+            _ => 1,
+        }
     }
 
     /// The parts of the key as text, with replacements for missing parts.
@@ -294,11 +347,11 @@ impl Rule {
         self.conditions.iter().all(|condition| condition.holds(request))
     }
 
-    /// Takes over the state of the previous version of the rule. An unchanged policy keeps its
-    /// effective time; a changed one takes effect at `now`.
-    pub(crate) fn inherit_from(&mut self, previous: Option<&Self>, now: Timestamp) {
+    /// Takes over the state of the previous version of the rule, from the rule set `set`. An
+    /// unchanged policy keeps its effective time; a changed one takes effect at `now`.
+    pub(crate) fn inherit_from(&mut self, previous: Option<&Self>, set: &RuleSet, now: Timestamp) {
         self.set_effective_time(previous.and_then(|rule| rule.limit.policy()), now);
-        self.remember_predecessor(previous, now);
+        self.remember_predecessor(previous, set, now);
         if let RuleMode::Warn(policy) = &mut self.mode {
             let before = previous.and_then(|rule| rule.mode.warning_policy());
             *policy = policy.with_effective_since(effective_since(policy, before, now));
@@ -348,11 +401,23 @@ impl Rule {
         };
         let consistency = self.consistency.for_limit(&limit);
         let consistency = consistency.map_err(|error| LimitError::Consistency(error, limit))?;
-        let mut rule = Self { limit, consistency, regional, ..self.clone() };
+        let mut rule = Self { limit, consistency, regional, split_parts: 0..0, ..self.clone() };
         if rule.is_shared {
             rule.share();
         }
         Ok(rule)
+    }
+
+    /// The rule that counts one part of this rule's counters.
+    pub(crate) fn for_part(&self, part: SplitPart, policy: Policy) -> Self {
+        Self {
+            limit: RuleLimit::Policy(policy),
+            consistency: Consistency::Exact,
+            predecessor: None,
+            split_parts: 0..0,
+            split_part: Some(part),
+            ..self.clone()
+        }
     }
 }
 
@@ -438,7 +503,7 @@ pub(crate) fn counter_key(
     if rule.parts.is_empty() {
         return Key::without_namespace(&rule.id, fingerprint);
     }
-    Key { rule: &rule.id, fingerprint, namespace }
+    Key { namespace, ..Key::without_namespace(&rule.id, fingerprint) }
 }
 
 pub(crate) fn effective_since(

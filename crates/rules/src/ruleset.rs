@@ -15,11 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 use tidegate_core::key::{Fingerprint, KeyHasher, Secret};
+use tidegate_core::policy::Policy;
 use tidegate_core::time::Timestamp;
 
 use crate::condition::{
     Condition, DescriptorMatcher, EndpointPattern, FactMatcher, MatchInput, RequestEndpoint,
 };
+use crate::consistency::Consistency;
 use crate::diagnostic::DocumentError;
 use crate::document::{Document, FactReference, ParsedRule, UnsuppliedFact};
 use crate::facts::Facts;
@@ -29,7 +31,7 @@ use crate::index::{IndexEntry, RuleIndex};
 use crate::key::{KeyDerivation, KeyPart};
 use crate::path_normalization::PathNormalization;
 use crate::records::{ExternalRecords, RecordError};
-use crate::rule::{Rule, counter_namespace};
+use crate::rule::{Rule, SplitPart, counter_namespace};
 pub use client_counters::ClientCounter;
 pub use extensions::{ExtensionKey, RuleSetExtensions};
 pub use inline_limit::InlineLimit;
@@ -43,7 +45,8 @@ pub type MatchedRules = SmallVec<[u32; 16]>;
 /// An immutable snapshot of all rules.
 #[derive(Debug)]
 pub struct RuleSet {
-    /// The rules of the document, followed by their variants for keys with an override.
+    /// The rules of the document, followed by their variants: for keys with an override, and for
+    /// the parts of split rules.
     rules: Vec<Rule>,
     /// Number of rules from the document.
     document_rule_count: usize,
@@ -68,6 +71,8 @@ pub struct RuleSet {
     is_inline_limit: bool,
     /// Whether several nodes share the store.
     is_shared: bool,
+    /// Whether any rule has its parts counted separately.
+    has_split_rules: bool,
     /// Whether any active rule replaces another. If not, matching skips the check.
     has_replacements: bool,
     extensions: RuleSetExtensions,
@@ -125,6 +130,7 @@ impl RuleSet {
             global_owner: seed.finish(),
             is_inline_limit: false,
             is_shared: false,
+            has_split_rules: false,
             has_replacements: replacing,
             extensions: RuleSetExtensions::default(),
         })
@@ -137,12 +143,14 @@ impl RuleSet {
     pub fn with_records(mut self, records: &ExternalRecords) -> Result<Self, Vec<RecordError>> {
         self.subjects.extend(&records.subjects);
         let problems = self.apply_overrides(&records.overrides);
+        self.add_split_parts();
         if problems.is_empty() { Ok(self) } else { Err(problems) }
     }
 
     /// The same rule set, for a store that several nodes share. The limit of each leased rule and
     /// of its variants becomes the [lending policy](crate::LeasedLimit::lending_policy), by which
-    /// the store counts. Without this call, every rule is exact.
+    /// the store counts. Each split rule gets a [rule for each part](Rule::split_parts). Without
+    /// this call, every rule is exact.
     ///
     /// A rule set that [inherits](Self::inherit_from) from one for a shared store is for a shared
     /// store, too.
@@ -150,11 +158,43 @@ impl RuleSet {
     pub fn for_shared_store(mut self) -> Self {
         self.rules.iter_mut().for_each(Rule::share);
         self.is_shared = true;
+        self.add_split_parts();
         self
     }
 
+    /// Adds a rule for each part of the split rules and variants that have none yet.
+    fn add_split_parts(&mut self) {
+        for at in 0..self.rules.len() {
+            let rule = &self.rules[at];
+            let Consistency::Split(split) = rule.applied_consistency() else { continue };
+            if !rule.split_parts.is_empty() {
+                continue;
+            }
+            let part = |(number, policy): (u8, &Policy)| {
+                rule.for_part(self.split_part(number, split.count()), *policy)
+            };
+            let parts: Vec<Rule> = (0..).zip(split.parts()).map(part).collect();
+            let range = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+            let first = self.rules.len();
+            self.rules[at].split_parts = range(first)..range(first + parts.len());
+            self.rules.extend(parts);
+            self.has_split_rules = true;
+        }
+    }
+
+    /// A part of a counter that is divided into `count` parts. Other numbers of parts have other
+    /// counters.
+    fn split_part(&self, number: u8, count: u32) -> SplitPart {
+        let mut hasher = self.seed;
+        hasher.write_part(b"split");
+        hasher.write_part(&count.to_le_bytes());
+        hasher.write_part(&[number]);
+        SplitPart { number, hash: hasher.finish() }
+    }
+
     /// Whether the hashes of its counters may be shown to users.
-    pub(crate) const fn has_shareable_keys(&self) -> bool {
+    #[must_use]
+    pub const fn has_shareable_keys(&self) -> bool {
         self.seed.is_shareable()
     }
 
@@ -185,13 +225,20 @@ impl RuleSet {
         &self.rules[..self.document_rule_count]
     }
 
-    /// Whether any rule carries over usage from before its algorithm or window changed.
+    /// Whether any rule carries over usage from before its algorithm, window or number of parts
+    /// changed.
     #[must_use]
     pub const fn has_predecessors(&self) -> bool {
         self.has_predecessors
     }
 
-    /// The rule with this index, which may be a variant for keys with an override.
+    /// Whether any rule has its parts counted separately.
+    #[must_use]
+    pub const fn has_split_rules(&self) -> bool {
+        self.has_split_rules
+    }
+
+    /// The rule with this index, which may be a variant for keys with an override or for a part.
     #[must_use]
     pub fn get(&self, at: u32) -> Option<&Rule> {
         self.rules.get(usize::try_from(at).ok()?)
@@ -344,10 +391,13 @@ impl RuleSet {
         let listed = self.document_rule_count;
         for rule in &mut self.rules[..listed] {
             let before = known.get(rule.id()).copied();
-            rule.inherit_from(before, now);
+            rule.inherit_from(before, previous, now);
+            rule.split_parts = 0..0;
         }
         self.has_predecessors = self.rules().iter().any(|rule| rule.predecessor().is_some());
+        // Removes all variants; the parts count by the new policies.
         self.inherit_overrides(previous, now);
+        self.add_split_parts();
         self
     }
 
@@ -411,6 +461,8 @@ fn compile_rules(typed: &[ParsedRule], paths: PathNormalization, secret: Secret)
                     .iter()
                     .filter_map(|id| indexes.get(id.value.as_str()).copied())
                     .collect(),
+                split_parts: 0..0,
+                split_part: None,
             }
         })
         .collect()

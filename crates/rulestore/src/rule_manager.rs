@@ -25,8 +25,8 @@ use crate::repository::{Repository, RepositoryError};
 use crate::rule_config::RuleConfig;
 use export::PROPAGATION_BOUNDS_US;
 use sync::{SyncState, next_expiry_micros};
-use tidegate_telemetry::DurationHistogram;
 use tidegate_telemetry::IdentityPolicy;
+use tidegate_telemetry::ValueHistogram;
 
 pub use edit_error::{ChangeAuthor, CommittedEdit, EditError};
 pub use events::{RuleSink, SyncEvent};
@@ -52,7 +52,7 @@ pub struct RuleManager {
     /// Held while this node is brought up to date, by one task at a time.
     sync_state: Mutex<SyncState>,
     /// Time from writing a version until it is active on this node.
-    propagation: DurationHistogram,
+    propagation: ValueHistogram,
 }
 
 /// The dependencies of a [`RuleManager`].
@@ -104,7 +104,7 @@ impl RuleManager {
             config,
             next_expiry,
             sync_state,
-            propagation: DurationHistogram::new(&PROPAGATION_BOUNDS_US),
+            propagation: ValueHistogram::new(&PROPAGATION_BOUNDS_US),
         }
     }
 

@@ -6,6 +6,7 @@
 pub mod args;
 pub mod clock;
 pub mod config;
+mod decision_log;
 pub mod error;
 mod file_watcher;
 mod live_status;
@@ -21,6 +22,7 @@ pub mod rule_source;
 pub mod serve;
 mod snapshot;
 pub mod store;
+mod store_calls;
 mod sweep;
 mod telemetry;
 

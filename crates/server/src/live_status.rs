@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json, json};
 use tidegate_core::time::Timestamp;
-use tidegate_limiter::{LeaseStats, Limiter};
+use tidegate_limiter::{HeldCounters, LeaseStats, Limiter, NodeHoldings};
 use tidegate_memory::StoreUsage;
 use tidegate_redis::Stats;
 use tidegate_telemetry::live_feed::LiveSource;
@@ -31,6 +31,7 @@ impl<S: ManagedStore> LiveSource for LiveStatusSource<S> {
             "servers": S::stats(&self.limiter).as_ref().map(servers_json),
             "memory": S::usage(&self.limiter).as_ref().map(memory_json),
             "leases": self.limiter.lease_stats().as_ref().map(leases_json),
+            "holdings": self.limiter.holdings().as_ref().map(holdings_json),
             "node": node::name(),
             "started_us": self.started.as_micros(),
             "version": env!("CARGO_PKG_VERSION"),
@@ -46,16 +47,26 @@ fn memory_json(usage: &StoreUsage) -> Json {
 }
 
 fn leases_json(stats: &LeaseStats) -> Json {
-    let LeaseStats { counters, units_held, units_granted, units_spent, units_returned, .. } = stats;
+    let LeaseStats { counters, units_held, units_granted, units_spent, .. } = stats;
+    let LeaseStats { units_returned, units_expired, .. } = stats;
     json!({
         "counters": counters,
         "units_held": units_held,
         "units_granted": units_granted,
         "units_spent": units_spent,
         "units_returned": units_returned,
+        "units_expired": units_expired,
         "grants": stats.questions,
         "refused": stats.refused,
     })
+}
+
+/// What this node holds of the counters of each rule.
+fn holdings_json(holdings: &NodeHoldings) -> Json {
+    let json = |held: &HeldCounters| json!({"counters": held.counters, "units": held.units});
+    let rules: Map<String, Json> =
+        holdings.rules.iter().map(|(rule, held)| (rule.clone(), json(held))).collect();
+    json!({"leased": json(&holdings.leased), "async": json(&holdings.unflushed), "rules": rules})
 }
 
 fn servers_json(stats: &Stats) -> Json {

@@ -11,11 +11,13 @@ use tidegate_telemetry::{Exposition, HistogramSnapshot, MetricKind, MetricUnit, 
 use tidegate_web::ProcessStatus;
 
 use crate::store::ManagedStore;
+use crate::store_calls::StoreCallMetrics;
 
 /// Exports metrics of the process and its store.
 pub(crate) struct ProcessMetrics<S: ManagedStore> {
     pub(crate) limiter: Arc<Limiter<S, S::Local>>,
     pub(crate) status: Arc<ProcessStatus>,
+    pub(crate) store_calls: Arc<StoreCallMetrics>,
 }
 
 impl<S: ManagedStore> MetricsExporter for ProcessMetrics<S> {
@@ -37,6 +39,7 @@ impl<S: ManagedStore> MetricsExporter for ProcessMetrics<S> {
         }
         if let Some(stats) = self.limiter.async_stats() {
             export_flushes(&stats, to);
+            self.store_calls.export(to);
         }
     }
 }
@@ -80,7 +83,7 @@ fn export_memory(usage: &StoreUsage, to: &mut Exposition) {
     let StoreUsage { keys, overflow, bytes, max_bytes, reclaimed, overflowed } = *usage;
     to.family("tidegate_memory_keys", MetricKind::Gauge, "Keys with a separate counter in memory.");
     to.sample("", &[], keys as u64);
-    let help = "Shared counters for keys that found no free slot.";
+    let help = "Overflow buckets: shared counters for keys that found no free slot.";
     to.family("tidegate_memory_overflow_states", MetricKind::Gauge, help);
     to.sample("", &[], overflow as u64);
     to.family("tidegate_memory_bytes", MetricKind::Gauge, "Memory used by the counters.");
@@ -91,7 +94,7 @@ fn export_memory(usage: &StoreUsage, to: &mut Exposition) {
     let help = "Keys removed after their quota had fully recovered; no other keys are removed.";
     to.family("tidegate_memory_reclaimed_keys", MetricKind::Counter, help);
     to.sample("_total", &[], reclaimed);
-    let help = "Charges to shared counters, for keys that found no free slot.";
+    let help = "Charges to overflow buckets.";
     to.family("tidegate_memory_overflow_charges", MetricKind::Counter, help);
     to.sample("_total", &[], overflowed);
 }
@@ -103,6 +106,7 @@ fn export_leases(stats: &LeaseStats, to: &mut Exposition) {
         units_granted,
         units_spent,
         units_returned,
+        units_expired,
         questions,
         refused,
     } = *stats;
@@ -111,10 +115,14 @@ fn export_leases(stats: &LeaseStats, to: &mut Exposition) {
     let help = "Units that this node has leased and not spent.";
     to.family("tidegate_lease_units_held", MetricKind::Gauge, help);
     to.sample("", &[], units_held);
-    let help = "Leased units: granted by the store, spent on requests, returned to the store.";
+    let help = "Leased units: granted by the store, spent on requests, returned to the store, expired unspent.";
     to.family("tidegate_lease_units", MetricKind::Counter, help);
-    let units = [("granted", units_granted), ("spent", units_spent), ("returned", units_returned)];
-    for (event, count) in units {
+    for (event, count) in [
+        ("granted", units_granted),
+        ("spent", units_spent),
+        ("returned", units_returned),
+        ("expired", units_expired),
+    ] {
         to.sample("_total", &[("event", event)], count);
     }
     let help = "Calls to the store to lease units.";
@@ -128,13 +136,14 @@ fn export_leases(stats: &LeaseStats, to: &mut Exposition) {
 fn export_flushes(stats: &AsyncStats, to: &mut Exposition) {
     let AsyncStats { counters, units_open, units_admitted, units_flushed, .. } = *stats;
     let AsyncStats { units_lost, units_overshot, flushes, flush_calls, refused, .. } = *stats;
-    let help = "Counters that this node decides on its own view of them.";
+    let help = "Asynchronous counters of which this node has a view.";
     to.family("tidegate_async_counters", MetricKind::Gauge, help);
     to.sample("", &[], counters as u64);
-    let help = "Units that this node admitted and the store has not answered for.";
+    let help = "Units admitted by this node that the store has not confirmed.";
     to.family("tidegate_async_units_open", MetricKind::Gauge, help);
     to.sample("", &[], units_open);
-    let help = "Units of asynchronous rules: admitted by the node, flushed to the store, lost with a flush that may not have run, overshot (they no longer fitted when flushed).";
+    let help = "Units of asynchronous rules: admitted by the node, flushed to the store, lost with a \
+                flush that may not have run, overshot (they did not fit when flushed).";
     to.family("tidegate_async_units", MetricKind::Counter, help);
     for (event, count) in [
         ("admitted", units_admitted),
@@ -144,7 +153,7 @@ fn export_flushes(stats: &AsyncStats, to: &mut Exposition) {
     ] {
         to.sample("_total", &[("event", event)], count);
     }
-    let help = "Flushes of counters that the store answered.";
+    let help = "Flushes confirmed by the store, one for each counter.";
     to.family("tidegate_async_flushes", MetricKind::Counter, help);
     to.sample("_total", &[], flushes);
     let help = "Calls to the store to flush counters, each for up to 64 of them.";

@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate_core::key::Secret;
-use tidegate_limiter::{DEFAULT_LEASE_BYTES, DecisionObserver, DecisionTimer, LeaseClock, Limiter};
+use tidegate_limiter::{DecisionObserver, DecisionTimer, Limiter};
 use tidegate_memory::FastClock;
-use tidegate_rules::{Consistency, Rule};
+use tidegate_rules::Rule;
 use tidegate_rulestore::RuleManager;
 use tidegate_telemetry::trace::Tracer;
 use tidegate_telemetry::{DecisionMetrics, TopKeys, ViolationLog};
@@ -34,7 +34,6 @@ use tokio::task::JoinSet;
 
 use crate::CommandOutcome;
 use crate::args::ServeArgs;
-use crate::clock;
 use crate::config::{PartialSettings, Settings, StoreSettings};
 use crate::error::CommandError;
 use crate::missing_facts::ExtractionListeners;
@@ -42,6 +41,7 @@ use crate::reload::Reloader;
 use crate::rule_manager::{self, InitialRules, RuleSetOrigin, WallClock};
 use crate::rule_source::{DocumentSource, LoadedDocument};
 use crate::store::{self, EmbeddedStore, ManagedStore, SharedStore};
+use crate::store_calls::StoreCallMetrics;
 use crate::telemetry::{self, ServerEvent};
 use bind::OpenedListener;
 use handover::ProcessHandover;
@@ -72,6 +72,7 @@ struct ServerRuntime<S: ManagedStore> {
     metrics: Arc<DecisionMetrics>,
     top: Arc<TopKeys>,
     tracer: Option<Tracer>,
+    store_calls: Arc<StoreCallMetrics>,
 }
 
 /// Runs the server until a signal stops it. Listener addresses are printed on stdout, or sent to
@@ -135,14 +136,8 @@ async fn start_runtime(
                 .await
         }
         StoreSettings::Redis(redis) => {
-            let split = |rule: &&Rule| matches!(rule.consistency(), Consistency::Split(_));
-            for rule in rules.rules().iter().filter(split) {
-                ServerEvent::SplitNotAvailable { rule: rule.id() }.log();
-            }
             let shared = SharedStore::start(&store::options(redis));
-            let limiter = Limiter::new(shared, rules.for_shared_store())
-                .with_local(embedded)
-                .with_leases(LeaseClock::new(clock::since_boot), DEFAULT_LEASE_BYTES);
+            let limiter = store::shared_limiter(shared, embedded, rules);
             ServerRuntime::new(source, settings, loaded, limiter, initial, clock)
                 .run(inherited, addresses)
                 .await
@@ -160,16 +155,20 @@ impl<S: ManagedStore> ServerRuntime<S> {
         clock: WallClock,
     ) -> Self {
         let log = Arc::new(observability::violation_log(&settings, Arc::clone(&clock)));
-        let metrics = Arc::new(observability::decision_metrics::<S>());
+        let (metrics, decision_log) = observability::decision_observers::<S>(&settings);
+        let metrics = Arc::new(metrics);
         let top = Arc::new(TopKeys::new(
             rule_manager::violation_identities(&settings),
             Arc::clone(&clock),
         ));
-        let limiter = limiter
+        let mut limiter = limiter
             .with_observer(Arc::clone(&log) as Arc<dyn DecisionObserver>)
             .with_observer(Arc::clone(&metrics) as Arc<dyn DecisionObserver>)
             .with_observer(Arc::clone(&top) as Arc<dyn DecisionObserver>)
             .with_timer(Arc::clone(&metrics) as Arc<dyn DecisionTimer>);
+        if let Some(decision_log) = decision_log {
+            limiter = limiter.with_observer(Arc::new(decision_log));
+        }
         let (tracer, limiter) = observability::with_tracer(&settings, limiter);
         let limiter = Arc::new(limiter);
         let status = Arc::new(ProcessStatus::new());
@@ -193,6 +192,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
             metrics,
             top,
             tracer,
+            store_calls: Arc::new(StoreCallMetrics::default()),
         }
     }
 
@@ -332,7 +332,8 @@ impl<S: ManagedStore> ServerRuntime<S> {
     /// Starts the background tasks.
     fn spawn_background(&self, hang_up: Signal) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        S::spawn_tasks(&self.limiter, &self.settings, &self.status, &mut tasks);
+        let (limiter, settings, status) = (&self.limiter, &self.settings, &self.status);
+        S::spawn_tasks(limiter, settings, status, &self.store_calls, &mut tasks);
         if let Some(origin) = self.origin.lock().take() {
             tasks.spawn(self.build_reloader(origin).run(hang_up));
         }

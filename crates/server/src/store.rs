@@ -1,5 +1,5 @@
-//! The stores that can be configured, with their background tasks. Only this module names concrete
-//! stores.
+//! The stores that can be configured, with their background tasks. The rest of the server uses them
+//! through [`ManagedStore`].
 
 mod lease_tasks;
 mod memory;
@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 
 use crate::config::Settings;
 use crate::error::CommandError;
-
-pub(crate) use memory::EmbeddedStore;
-pub use redis::{SharedStore, options};
+pub use crate::store_calls::StoreCallMetrics;
+pub use memory::EmbeddedStore;
+pub use redis::{SharedStore, options, shared_limiter, spawn_limiter_tasks};
 
 /// A store with its background tasks.
 pub(crate) trait ManagedStore: Store + Sized + 'static {
@@ -42,6 +42,7 @@ pub(crate) trait ManagedStore: Store + Sized + 'static {
         limiter: &Arc<Limiter<Self, Self::Local>>,
         settings: &Settings,
         status: &Arc<ProcessStatus>,
+        calls: &Arc<StoreCallMetrics>,
         tasks: &mut JoinSet<()>,
     );
 

@@ -2,6 +2,7 @@
 //!
 //! Text chosen by clients is escaped first, see `escape`.
 
+mod decision;
 mod escape;
 mod violation;
 
@@ -16,11 +17,12 @@ use tidegate_redis::{FindingSeverity, StoreFinding};
 use tidegate_rules::{Consistency, Rule, RuleLimit};
 use tidegate_telemetry::trace::ExporterEvent;
 use tidegate_telemetry::{BurstEvent, ViolationLogEvent};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogFormat, LogLevel};
 use crate::rule_changes::RuleChanges;
+pub(crate) use decision::DecisionLine;
 use escape::escape_text;
 
 /// An event of the server.
@@ -30,7 +32,6 @@ pub(crate) enum ServerEvent<'a> {
     FactsMissing { missing: &'a str, advice: &'a str },
     FactsUnsupplied { missing: &'a str, advice: &'a str },
     ActiveRule { rule: &'a Rule, many: bool },
-    SplitNotAvailable { rule: &'a str },
     NodeJoined { node: &'a str },
     NodeLeft { node: &'a str, how: &'a str },
     NodesCounted { nodes: u32, before: u32 },
@@ -55,6 +56,7 @@ pub(crate) enum ServerEvent<'a> {
     DatabaseRecovered,
     DatabaseNotClosed { why: &'a dyn Display },
     ViolationsDropped { count: u64 },
+    Decision(DecisionLine<'a>),
     Violation(ViolationLogEvent<'a>),
     CollectorStatus(ExporterEvent<'a>),
     Burst { burst: &'a BurstEvent, others: u64 },
@@ -62,6 +64,8 @@ pub(crate) enum ServerEvent<'a> {
     CertificateRefused { path: &'a Path, reason: &'a dyn Display },
     StoreUnreachable { server: &'a str, why: &'a str },
     StoreRecovered { server: &'a str },
+    UnitsLeased { rule: &'a str, most: u32, granted: Option<u32>, took_us: u64 },
+    CountersFlushed { counters: usize, answered: usize, units: u64, took_us: u64 },
     StoreFinding { finding: &'a StoreFinding },
     SecretUnset,
     RequestServed { access: &'a AccessRecord, client: &'a str },
@@ -93,10 +97,6 @@ impl ServerEvent<'_> {
                 warn!(%missing, %advice, "rules use facts that no `identity` entry supplies");
             }
             Self::ActiveRule { rule, many } => log_rule(rule, many),
-            Self::SplitNotAvailable { rule } => warn!(
-                %rule,
-                "`split` has no effect in this version: the limit is exact, on a single counter"
-            ),
             Self::NodeJoined { node } => info!(%node, "node joined"),
             Self::NodeLeft { node, how } => warn!(%node, %how, "node left"),
             Self::NodesCounted { nodes, before } => {
@@ -129,7 +129,7 @@ impl ServerEvent<'_> {
                 "the snapshot cannot be used; starting with empty counters"
             ),
             Self::SnapshotWritten { path } => {
-                tracing::debug!(path = %path.display(), "snapshot written");
+                debug!(path = %path.display(), "snapshot written");
             }
             Self::SnapshotFailed { path, reason } => {
                 error!(path = %path.display(), %reason, "cannot write the snapshot");
@@ -178,6 +178,7 @@ impl ServerEvent<'_> {
                     "violations dropped since the start, because the queue was full or the database was down"
                 );
             }
+            Self::Decision(line) => decision::log_decision(&line),
             Self::Violation(event) => violation::log_violation(event),
             Self::CollectorStatus(ExporterEvent::CollectorLost { why }) => {
                 warn!(
@@ -205,6 +206,15 @@ impl ServerEvent<'_> {
                 "the store does not answer; each rule's on_fail applies until it does"
             ),
             Self::StoreRecovered { server } => info!(%server, "the store answers again"),
+            Self::UnitsLeased { rule, most, granted: Some(granted), took_us } => {
+                debug!(%rule, most, granted, took_us, "units leased");
+            }
+            Self::UnitsLeased { rule, most, granted: None, took_us } => {
+                debug!(%rule, most, took_us, "no units leased: the store did not answer");
+            }
+            Self::CountersFlushed { counters, answered, units, took_us } => {
+                debug!(counters, answered, units, took_us, "counters flushed");
+            }
             Self::StoreFinding {
                 finding: StoreFinding { severity: weight, server, what, advice },
             } => {
@@ -271,7 +281,7 @@ fn log_rule(rule: &Rule, many: bool) {
     let consistency =
         (*rule.consistency() != Consistency::Exact).then(|| rule.consistency().name());
     if many {
-        tracing::debug!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
+        debug!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
     } else {
         info!(rule = %id, %limit, %algorithm, %mode, %key_by, consistency, active, "rule");
     }

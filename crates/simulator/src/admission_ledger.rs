@@ -143,11 +143,12 @@ impl AdmissionLedger {
     }
 
     fn add(&mut self, one: Counted, bound: &RuleBound, clock: &MachineClock) {
-        if bound.spec.algorithm == Algorithm::FixedWindow {
-            if let Some((visit, _)) = visit(one.at, bound, clock) {
-                *self.visits.entry(visit).or_default() += one.cost;
-            }
-        } else if bound.is_level() {
+        if bound.has_visits()
+            && let Some((visit, _)) = visit(one.at, bound, clock)
+        {
+            *self.visits.entry(visit).or_default() += one.cost;
+        }
+        if bound.is_level() {
             let cost = i128::from(one.cost) * bound.per_request();
             for class in self.levels.iter_mut().filter(|class| class.begins <= one.at) {
                 let drained = bound.drained(class.at, one.at);
@@ -163,8 +164,11 @@ impl AdmissionLedger {
     }
 
     fn check_now(&self, now: u64, bound: &RuleBound, clock: &MachineClock) -> Result<(), String> {
+        if bound.has_visits() {
+            self.check_visit(now, bound, clock)?;
+        }
         match bound.spec.algorithm {
-            Algorithm::FixedWindow => self.check_visit(now, bound, clock),
+            Algorithm::FixedWindow => Ok(()),
             Algorithm::SlidingWindowLog => self.check_log(now, bound),
             _ => self.check_levels(now, bound),
         }
@@ -221,16 +225,19 @@ impl AdmissionLedger {
     }
 }
 
-/// The visit of the store's clock to a window, and since when in true time at the latest; `None` in
-/// the sliver at its start to which a lease of the window before may extend.
+/// The visit of the store's clock to a window, and since when in true time at the latest. `None` in
+/// the sliver at its start to which a lease of the window before may extend, and in the one at its
+/// end where an asynchronous node may take it for over.
 fn visit(at: u64, bound: &RuleBound, clock: &MachineClock) -> Option<((usize, u64), u64)> {
     let (local, segment) = clock.at(at);
     let window = bound.spec.window_ms * 1_000;
     let into = local.as_micros() % window;
     let sliver = bound.longest_lease() / 2_000 + 3;
     let begins = at.saturating_sub(into + into / 4_000 + 2);
-    (into > sliver || bound.spec.lease.is_none())
-        .then_some(((segment, local.as_micros() / window), begins))
+    let is_previous = bound.spec.lease.is_some() && into <= sliver;
+    let is_next = bound.spec.is_async() && into + window / 1_000 + 3 > window;
+    let visit = (segment, local.as_micros() / window);
+    (!is_previous && !is_next).then_some((visit, begins))
 }
 
 /// One class for each span between the ends of disturbances.

@@ -22,6 +22,20 @@
 //! **Fixed window.** A lease ends with its window, up to the clocks' drift within a ttl. Each visit
 //! of the store's clock to a window admits at most L, apart from that sliver at its start.
 //!
+//! **Asynchronous.** The store counts by force, what the nodes admitted on their view of it. Take
+//! an interval in which they admit A units, and of the answers that nodes knew at their last
+//! admission in it the latest one, which the store gave at ρ. That node had room for another unit,
+//! so the store had counted at most B in its view, less what has drained since the answer; so of
+//! the A units at most B + r(1+ρ)T were counted by then. Of each node the others were open at its
+//! last admission, and a node has at most its part of B open. So A(T) ≤ 2B + r(1+ρ)T, in windows
+//! likewise 2L; the stated bound 2B + r(T + I + RTT) also covers that a request which other rules
+//! hold up is decided up to a round trip later than the node counted it. The store may have counted
+//! 2B, so a loss of state or a step of its clock adds up to 2B. A flush that the store never counts
+//! adds its units once, a killed node what it had open, and so does the excess while the nodes'
+//! parts of the limit exceed it, because they do not agree on how many they are. The counter
+//! weights the previous window's count, at most 2L, so A(T) ≤ 2L(1 + T/W) over any interval, and 2L
+//! in each window.
+//!
 //! **Disturbances.** A step of the store's clock by s adds min(B, r·s) once if forward. A step back
 //! adds nothing to a bucket that only drains, but a refund of a charge dated before it no longer
 //! subtracts what has drained since the charge, and in a window that is visited twice it meets the
@@ -59,18 +73,31 @@ pub(crate) struct BoundTerms {
     pub(crate) per_micro: i128,
 }
 
-/// The bound of one rule over a run.
+/// The bound of one rule over a run, on one store.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleBound {
     pub(crate) spec: RuleSpec,
     pub(crate) terms: Vec<BoundTerms>,
     pub(crate) disturbances: Vec<Disturbance>,
-    store_ppm: i64,
+    conditions: BoundConditions,
+    /// The disturbance while the nodes' parts exceed the limit, and by how many units.
+    part_excess: Option<(usize, u64)>,
+}
+
+/// The conditions of a run that bounds depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BoundConditions {
+    pub(crate) store_ppm: i64,
+    /// How long other rules hold up a request that an asynchronous rule has admitted.
+    pub(crate) longest_hold: u64,
+    /// How long after its charge a refund arrives at the latest.
+    pub(crate) longest_refund: u64,
 }
 
 impl RuleBound {
-    pub(crate) fn new(spec: RuleSpec, store_ppm: i64) -> Self {
-        let mut bound = Self { spec, terms: Vec::new(), disturbances: Vec::new(), store_ppm };
+    pub(crate) fn new(spec: RuleSpec, conditions: BoundConditions) -> Self {
+        let (terms, disturbances) = (Vec::new(), Vec::new());
+        let mut bound = Self { spec, terms, disturbances, conditions, part_excess: None };
         bound.terms.push(bound.terms_of(&spec, 0));
         bound
     }
@@ -89,9 +116,12 @@ impl RuleBound {
     pub(crate) fn log_span(&self) -> u64 {
         let ttl = if self.has_lending_window() { self.spec.ttl_micros() } else { 0 };
         let counted = i128::from(self.spec.window_ms) * 1_000 + i128::from(ttl) - 2;
-        let span = counted * MILLION / (MILLION + i128::from(self.store_ppm));
+        // An asynchronous node takes a window for over by its clock.
+        let ppm = if self.spec.is_async() { 2 * MAX_DRIFT_PPM } else { self.conditions.store_ppm };
+        let span = counted * MILLION / (MILLION + i128::from(ppm));
         let live = if self.spec.is_local { true_ttl(1_000) } else { 0 };
-        u64::try_from(span).unwrap_or(0).saturating_sub(true_ttl(ttl) + live)
+        let held = if self.spec.is_async() { self.conditions.longest_hold } else { 0 };
+        u64::try_from(span).unwrap_or(0).saturating_sub(true_ttl(ttl) + live + held)
     }
 
     /// Begins to allow for new rules, of which not all nodes know yet. Returns the index of the
@@ -101,12 +131,13 @@ impl RuleBound {
         let per_micro = before.per_micro.max(after.per_micro);
         let ttl = self.spec.ttl_micros().max(spec.ttl_micros());
         // The larger limit, and what the faster rate admits in the longer ttl.
-        let extra = match spec.algorithm {
-            Algorithm::SlidingWindowLog => i128::from(self.spec.limit().max(spec.limit())),
+        let forgotten = match spec.algorithm {
+            Algorithm::SlidingWindowLog => self.spec.most_at_store().max(spec.most_at_store()),
             Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => 0,
             // Debt is capped at one full bucket of the new burst; the rest is forgotten.
-            _ => i128::from(self.spec.limit().saturating_sub(2 * spec.lent_burst())),
-        } * self.per_request()
+            _ => self.spec.most_at_store().saturating_sub(2 * spec.lent_burst()),
+        };
+        let extra = i128::from(forgotten) * self.per_request()
             + (before.base - after.base).max(0)
             + per_micro * i128::from(true_ttl(ttl));
         self.terms.push(BoundTerms { per_micro, ..after });
@@ -114,6 +145,7 @@ impl RuleBound {
             (Some(old), Some(new)) if old.ttl_ms > new.ttl_ms => Some(old),
             (old, new) => new.or(old),
         };
+        self.spec.flush_ms = self.spec.flush_ms.max(spec.flush_ms);
         // Until all nodes know, a loss of state may cost the larger limit.
         self.spec.requests = self.spec.requests.max(spec.requests);
         self.spec.burst = self.spec.burst.max(spec.burst);
@@ -140,14 +172,45 @@ impl RuleBound {
         // Refunds of charges dated before a step back may come until their dates have passed again.
         let refunds = match micros.is_negative() {
             true => micros.unsigned_abs() + 2_000 * self.spec.window_ms,
-            false => 0,
+            false => self.conditions.longest_refund,
         };
         self.disturb(now, now + refunds + self.longest_lease() + 1, extra);
     }
 
-    /// The store loses its state, or part of it.
+    /// The store loses its state, or part of it. Refunds of what it lost may still come.
     pub(crate) fn lose_state(&mut self, now: u64) {
-        self.disturb(now, now + self.longest_lease() + 1, self.whole_limit());
+        let until = now + self.longest_lease() + self.conditions.longest_refund + 1;
+        self.disturb(now, until, self.whole_limit());
+    }
+
+    /// The store never counts some units that nodes admitted before this instant, or returns them
+    /// without having counted them.
+    pub(crate) fn lose_units(&mut self, units: u64, now: u64) {
+        let until = now + self.conditions.longest_refund + 1;
+        self.disturb(0, until, i128::from(units) * self.per_request());
+    }
+
+    /// The parts of the limit that nodes may have open together exceed it by this much.
+    pub(crate) fn set_part_excess(&mut self, units: u64, now: u64) {
+        if self.part_excess.is_some_and(|(_, known)| known == units) {
+            return;
+        }
+        if let Some((disturbance, _)) = self.part_excess.take() {
+            self.disturbances[disturbance].until = now + 1;
+        }
+        if units > 0 {
+            self.part_excess = Some((self.disturbances.len(), units));
+            self.disturb(now, u64::MAX, i128::from(units) * self.per_request());
+        }
+    }
+
+    /// Whether each window of the store's clock has a limit.
+    pub(crate) fn has_visits(&self) -> bool {
+        match self.spec.algorithm {
+            Algorithm::FixedWindow => true,
+            Algorithm::SlidingWindowCounter => self.spec.is_async() && !self.spec.is_local,
+            _ => false,
+        }
     }
 
     /// Whether the bound is that of a bucket.
@@ -187,7 +250,7 @@ impl RuleBound {
     }
 
     fn whole_limit(&self) -> i128 {
-        i128::from(self.spec.limit()) * self.per_request()
+        i128::from(self.spec.most_at_store()) * self.per_request()
     }
 
     const fn has_lending_window(&self) -> bool {
@@ -201,7 +264,8 @@ impl RuleBound {
         let per_request = i128::from(spec.window_ms) * 1_000 * MILLION;
         // A window of the store's clock overlaps two windows of a node's own clock.
         let windows = if spec.algorithm == Algorithm::FixedWindow { 2 } else { 1 };
-        let base = i128::from(spec.limit() + windows * shares(spec.limit())) * per_request;
+        let most = spec.most_at_store() + windows * shares(spec.limit());
+        let base = i128::from(most) * per_request;
         let plus_ttl = spec.lease.is_some_and(|lease| lease.is_plus_ttl);
         if matches!(spec.algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindowLog) {
             // An interval of a log's window and a ttl can overlap two windows of grants.
@@ -213,10 +277,16 @@ impl RuleBound {
         let drift = MILLION + i128::from(MAX_DRIFT_PPM);
         let slack = requests * (drift * ttl_true - MILLION * ttl) + 4 * requests * MILLION;
         let more = if plus_ttl { requests * drift * ttl_true } else { 0 };
-        let ppm = if spec.is_local { MAX_DRIFT_PPM } else { self.store_ppm };
-        let drained = i128::from(spec.requests + shares(spec.requests));
+        // Nodes count what drains by their own clocks.
+        let by_node = spec.is_local || spec.is_async();
+        let ppm = if by_node { MAX_DRIFT_PPM } else { self.conditions.store_ppm };
+        let is_doubled = spec.is_async() && spec.algorithm == Algorithm::SlidingWindowCounter;
+        let counted = if is_doubled { 2 * spec.requests } else { spec.requests };
+        let drained = i128::from(counted + shares(spec.requests));
         let per_micro = drained * (MILLION + i128::from(ppm));
-        BoundTerms { from, base: base + slack + more, per_micro }
+        let hold = if spec.is_async() { self.conditions.longest_hold } else { 0 };
+        let held = per_micro * i128::from(hold);
+        BoundTerms { from, base: base + slack + more + held, per_micro }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Faults of machines, clocks and the network.
 
+use std::ops::Range;
+
 use crate::random::Random;
 use crate::rule_spec::RuleSpec;
 
@@ -13,24 +15,25 @@ pub(crate) struct Fault {
 /// What happens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FaultKind {
-    /// The node's connection breaks: messages on the way are lost. New ones are refused.
-    Cut { node: usize },
-    /// The node's messages do not arrive before an instant, but then all at once.
-    Stall { node: usize, until: u64 },
-    /// Each of the node's messages takes up to this much longer.
-    SlowNetwork { node: usize, extra: u64 },
-    /// The node's network is healthy again.
-    Heal { node: usize },
+    /// The node's connection to a store breaks: answers on the way are lost, and some requests.
+    /// New ones are refused.
+    Cut { node: usize, store: usize },
+    /// The messages between them do not arrive before an instant, but then all at once.
+    Stall { node: usize, store: usize, until: u64 },
+    /// Each message between them takes up to this much longer.
+    SlowNetwork { node: usize, store: usize, extra: u64 },
+    /// The network between them is healthy again.
+    Heal { node: usize, store: usize },
     /// The store's process stands still until an instant, then runs what came meanwhile.
-    StoreStops { until: u64 },
+    StoreStops { store: usize, until: u64 },
     /// The store restarts without its state.
-    StoreLosesState,
+    StoreLosesState { store: usize },
     /// The replica catches up.
-    Replicate,
+    Replicate { store: usize },
     /// The replica takes over: the newest writes are lost.
-    FailOver,
+    FailOver { store: usize },
     /// The store's clock steps.
-    StoreClockSteps { micros: i64 },
+    StoreClockSteps { store: usize, micros: i64 },
     /// The node's process is killed; another one starts in its place.
     Kill { node: usize },
     /// The node's process is stopped, while its lease clock goes on.
@@ -41,77 +44,84 @@ pub(crate) enum FaultKind {
     Edit(usize),
 }
 
+/// The machines that faults may hit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FaultTargets {
+    pub(crate) nodes: usize,
+    pub(crate) stores: usize,
+    /// The share of a killed node would count twice.
+    pub(crate) kills: bool,
+    /// New rules take effect at one instant for all stores, so their clocks must agree.
+    pub(crate) clock_steps: bool,
+}
+
+/// How long a fault lasts at most.
+pub(crate) const LONGEST_FAULT: u64 = 400_000;
+
 /// Draws faults that are all over before `end`.
 pub(crate) fn draw_faults(
     random: &mut Random,
     rules: &[RuleSpec],
-    nodes: usize,
+    targets: FaultTargets,
     end: u64,
-    is_local: bool,
 ) -> Vec<Fault> {
     let mut faults = Vec::new();
     let count = random.pick(&[0, 1, 2, 4, 6]);
-    let ttl = rules[0].ttl_micros().max(2_000);
+    let ttl = rules[0].node_span().max(2_000);
     for _ in 0..count {
         let at = random.between(50_000, end - 200_000);
-        let longest = (end - at - 50_000).min(400_000);
+        let longest = (end - at - 50_000).min(LONGEST_FAULT);
         let short = random.between(ttl / 4, 4 * ttl).min(longest);
         let long = random.between(20_000, longest);
         let until = at + random.pick(&[short, long]);
-        let span = SpanOfTime { at, until };
-        let node = usize::try_from(random.below(nodes as u64)).unwrap_or(0);
-        draw_fault(random, &mut faults, span, node, nodes, is_local);
+        let drawn = draw_fault(random, at..until, targets);
+        faults.extend(drawn.into_iter().map(|(at, kind)| Fault { at, kind }));
     }
     faults
 }
 
-#[derive(Clone, Copy)]
-struct SpanOfTime {
-    at: u64,
-    until: u64,
-}
-
+/// One fault with its end.
 fn draw_fault(
     random: &mut Random,
-    faults: &mut Vec<Fault>,
-    SpanOfTime { at, until }: SpanOfTime,
-    node: usize,
-    nodes: usize,
-    is_local: bool,
-) {
-    let mut push = |at, kind| faults.push(Fault { at, kind });
+    Range { start: at, end: until }: Range<u64>,
+    targets: FaultTargets,
+) -> Vec<(u64, FaultKind)> {
+    let node = random.index(targets.nodes);
+    let store = random.index(targets.stores);
     match random.below(12) {
-        0 => {
-            push(at, FaultKind::Cut { node });
-            push(until, FaultKind::Heal { node });
-        }
-        1 | 2 => {
-            for node in 0..nodes {
-                push(at, FaultKind::Cut { node });
-                push(until, FaultKind::Heal { node });
-            }
-        }
-        3 => push(at, FaultKind::Stall { node, until }),
+        0 => cut([(node, store)], at..until),
+        1 | 2 => cut((0..targets.nodes).map(|node| (node, store)), at..until),
+        3 => vec![(at, FaultKind::Stall { node, store, until })],
         4 => {
-            push(at, FaultKind::SlowNetwork { node, extra: random.between(1_000, until - at) });
-            push(until, FaultKind::Heal { node });
+            let extra = random.between(1_000, until - at);
+            let slow = FaultKind::SlowNetwork { node, store, extra };
+            vec![(at, slow), (until, FaultKind::Heal { node, store })]
         }
-        5 => push(at, FaultKind::StoreStops { until }),
-        6 => push(at, FaultKind::StoreLosesState),
+        5 => vec![(at, FaultKind::StoreStops { store, until })],
+        6 => vec![(at, FaultKind::StoreLosesState { store })],
         7 => {
-            push(at, FaultKind::Replicate);
-            push(at + random.between(0, 100_000), FaultKind::FailOver);
+            let lag = random.between(0, 100_000);
+            vec![(at, FaultKind::Replicate { store }), (at + lag, FaultKind::FailOver { store })]
         }
-        8 => {
+        8 if targets.clock_steps => {
             let micros = random.pick(&[1_000, 30_000, 400_000, 5_000_000, 86_400_000_000]);
             let back = if random.percent(40) { -1 } else { 1 };
-            push(at, FaultKind::StoreClockSteps { micros: back * micros });
+            vec![(at, FaultKind::StoreClockSteps { store, micros: back * micros })]
         }
-        // The share of a killed node would count twice.
-        9 if !is_local => push(at, FaultKind::Kill { node }),
-        _ => {
-            push(at, FaultKind::Pause { node });
-            push(until, FaultKind::Resume { node });
-        }
+        9 if targets.kills => vec![(at, FaultKind::Kill { node })],
+        // The node reaches no store.
+        10 => cut((0..targets.stores).map(|store| (node, store)), at..until),
+        _ => vec![(at, FaultKind::Pause { node }), (until, FaultKind::Resume { node })],
     }
+}
+
+/// Cuts connections, and heals them.
+fn cut(
+    links: impl IntoIterator<Item = (usize, usize)>,
+    Range { start: at, end: until }: Range<u64>,
+) -> Vec<(u64, FaultKind)> {
+    let both = |(node, store)| {
+        [(at, FaultKind::Cut { node, store }), (until, FaultKind::Heal { node, store })]
+    };
+    links.into_iter().flat_map(both).collect()
 }

@@ -1,8 +1,9 @@
-//! A deterministic simulation of a fleet: the real limiter on N nodes, core as the store, clocks
-//! that drift and step, and a network that delays and cuts. Everything follows from one seed.
+//! A deterministic simulation of a fleet: the real limiter on N nodes, core as one or more stores,
+//! clocks that drift and step, and a network that delays, loses, reorders and repeats messages.
+//! Everything follows from one seed.
 //!
 //! ```text
-//!  streams ─▶ Node (Limiter, leases, local shares) ─▶ SimStore ─▶ network ─▶ StoreServer (core)
+//!  streams ─▶ Node (Limiter, leases, flushes, local shares) ─▶ SimStore ─▶ network ─▶ StoreServer
 //!                 │ reports                                          ▲            │ ledger
 //!                 ▼                                                  │            ▼
 //!              Checker ◀───────────── true time ───────────────── faults       Checker
@@ -10,10 +11,14 @@
 //!
 //! A run moves true time from event to event. At every admitted decision it checks, in true time
 //! and exact integers: the rule's bound over every interval (see `bound.rs`), that a live grant
-//! pays for each unit spent, that refunds never exceed charges, and that refused requests leave
-//! nothing charged. Once faults stop, the fleet must return to full use.
+//! pays for each unit spent, that no flush is sent twice, that refunds never exceed charges, and
+//! that refused requests leave nothing charged. Once faults stop, the fleet must return to full
+//! use.
 //!
-//! Room is left for several stores (regions) and for write-behind: both need only more messages.
+//! [`ObservedLedger`] checks the same bounds for real nodes, from their logs. Without faults,
+//! [`scale`] estimates what a fleet asks of its stores.
+//!
+//! Several stores share the counters like the servers of a cluster. Regions are not simulated.
 
 mod admission_ledger;
 mod bound;
@@ -22,9 +27,12 @@ mod clock;
 mod executor;
 mod fault;
 mod lease_ledger;
+mod link;
 mod node;
+mod observed_ledger;
 mod random;
 mod rule_spec;
+pub mod scale;
 mod scenario;
 mod sim_store;
 mod simulation;
@@ -32,5 +40,6 @@ mod store_server;
 mod trace;
 mod world;
 
-pub use simulation::{RunOptions, RunSummary, run_seed};
+pub use observed_ledger::{LeasedRule, ObservedAdmission, ObservedLedger};
+pub use simulation::{FleetUse, RunOptions, RunSummary, run_seed, run_skewed_fleet};
 pub use tidegate_limiter::SeededBug;

@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
+use tidegate_simulator::scale::{SCALE_USAGE, parse_options};
 use tidegate_simulator::{RunOptions, SeededBug, run_seed};
 
 const USAGE: &str = "\
 Usage: simulate [--seeds COUNT] [--from SEED] [--seed SEED] [--bug NAME] [--keep-going]
+       simulate --scale [OPTION…]     calls, shards and memory of a fleet; --scale --help has more
 
   --seeds COUNT   how many seeds to run (default 10000)
   --from SEED     the first seed (default 0)
@@ -22,7 +24,16 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let Some(arguments) = parse(std::env::args().skip(1)) else {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(at) = words.iter().position(|word| word == "--scale") {
+        words.remove(at);
+        return print_scale(words);
+    }
+    if words.iter().any(|word| word == "--help" || word == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let Some(arguments) = parse(words.into_iter()) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
@@ -43,6 +54,32 @@ fn main() -> ExitCode {
     }
     println!("{} seeds, {decided} requests, {failed} seeds failed", arguments.seeds);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print_scale(options: Vec<String>) -> ExitCode {
+    if options.iter().any(|word| word == "--help" || word == "-h") {
+        println!("{SCALE_USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let request = match parse_options(options) {
+        Ok(request) => request,
+        Err(error) => {
+            eprintln!("{error}\n\n{SCALE_USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    let estimate = request.case.estimate().map(|estimate| println!("{estimate}"));
+    let check = || match request.direct_seconds {
+        Some(seconds) => request.case.check(seconds).map(|check| println!("{check}")),
+        None => Ok(()),
+    };
+    match estimate.and_then(|()| check()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn print_run(seed: u64, bug: Option<SeededBug>) -> ExitCode {

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::decision::AnsweredBy;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::time::Clock as _;
-use tidegate_limiter::{Decision, LeaseClock, Limiter, SeededBug};
+use tidegate_limiter::{AsyncStats, Decision, LeaseClock, Limiter, SeededBug};
 use tidegate_memory::MemoryStore;
 use tidegate_rules::{Facts, RuleSet};
 
 use crate::clock::MachineClock;
 use crate::executor::Spawner;
+use crate::link::NodeLink;
 use crate::rule_spec::{RuleSpec, compile_rules};
-use crate::sim_store::{NodeLink, SimStore};
+use crate::sim_store::SimStore;
 use crate::world::World;
 
 type NodeLimiter = Limiter<SimStore, MemoryStore<MachineClock>>;
@@ -24,7 +25,7 @@ pub(crate) struct Node {
     /// Its number, which no other node ever has.
     pub(crate) id: usize,
     pub(crate) limiter: Arc<NodeLimiter>,
-    pub(crate) link: NodeLink,
+    pub(crate) store: SimStore,
     world: World,
     spawner: Spawner,
     reports: Reports,
@@ -37,8 +38,15 @@ pub(crate) struct Reports(Arc<Mutex<Vec<Report>>>);
 /// What a node did.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// It decided a request.
-    Decided { node: usize, request: Request, admitted: bool, by: AnsweredBy, charges: Vec<Charged> },
+    /// It decided a request that it received at this instant.
+    Decided {
+        node: usize,
+        request: Request,
+        received_at: u64,
+        admitted: bool,
+        by: AnsweredBy,
+        charges: Vec<Charged>,
+    },
     /// It begins to refund a request.
     Refunds { request: u64 },
     /// It uses new rules.
@@ -67,7 +75,7 @@ pub(crate) struct Request {
 }
 
 /// How often the server sweeps leases, and settles.
-const SWEEP_EVERY: u64 = 10_000;
+pub(crate) const SWEEP_EVERY: u64 = 10_000;
 const SETTLE_EVERY: u64 = 100_000;
 
 impl Reports {
@@ -83,7 +91,7 @@ impl Reports {
 /// What a new node needs.
 pub(crate) struct NodeParts {
     pub(crate) id: usize,
-    pub(crate) link: NodeLink,
+    pub(crate) store: SimStore,
     /// The wall clock.
     pub(crate) clock: MachineClock,
     pub(crate) lease_clock: MachineClock,
@@ -94,21 +102,21 @@ pub(crate) struct NodeParts {
 impl Node {
     /// Starts a node with its tasks.
     pub(crate) fn start(
-        NodeParts { id, link, clock, lease_clock, rules, bug }: NodeParts,
+        NodeParts { id, store, clock, lease_clock, rules, bug }: NodeParts,
         world: &World,
         spawner: &Spawner,
         reports: &Reports,
     ) -> Self {
         let local = MemoryStore::with_shards(clock, 1 << 20, 2);
         let lease_clock = LeaseClock::new(move || lease_clock.now());
-        let limiter = Limiter::new(SimStore(link.clone()), rules).with_local(local);
+        let limiter = Limiter::new(store.clone(), rules).with_local(local);
         let limiter = limiter.with_leases(lease_clock, 1 << 20);
         let limiter = Arc::new(match bug {
             Some(bug) => limiter.with_seeded_bug(bug),
             None => limiter,
         });
         let (world, spawner, reports) = (world.clone(), spawner.clone(), reports.clone());
-        let node = Self { id, limiter, link, world, spawner, reports };
+        let node = Self { id, limiter, store, world, spawner, reports };
         node.run_lease_tasks();
         node.run_sweeps();
         node.run_settlement();
@@ -120,13 +128,15 @@ impl Node {
         let (node, limiter) = (self.id, Arc::clone(&self.limiter));
         let (world, reports) = (self.world.clone(), self.reports.clone());
         self.spawner.spawn(node, async move {
+            let received_at = world.now();
             let mut facts = Facts::new();
             facts.push("user_id", request.client);
             facts.push("tier", if request.is_for_all_rules { "all" } else { "main" });
             let decision = limiter.decide(&facts, request.cost).await;
             let (admitted, by) = (decision.is_allowed(), decision.answered_by());
             let charges = charges_of(&decision);
-            reports.push(Report::Decided { node, request, admitted, by, charges });
+            let decided = Report::Decided { node, request, received_at, admitted, by, charges };
+            reports.push(decided);
             if let Some(after) = request.refund_after.filter(|_| admitted) {
                 world.sleep(after).await;
                 reports.push(Report::Refunds { request: request.number });
@@ -153,7 +163,27 @@ impl Node {
 
     /// The nodes that this one believes to live.
     pub(crate) fn set_node_count(&self, nodes: u32) {
-        self.link.nodes.store(nodes.max(1), Relaxed);
+        self.store.nodes.store(nodes.max(1), Relaxed);
+    }
+
+    /// How many nodes this one believes to live.
+    pub(crate) fn node_count(&self) -> u32 {
+        self.store.nodes.load(Relaxed)
+    }
+
+    /// What asynchronous counters this node has admitted, flushed and still open.
+    pub(crate) fn async_stats(&self) -> AsyncStats {
+        self.limiter.async_stats().unwrap_or_default()
+    }
+
+    /// Units of asynchronous counters that it has sent to stores.
+    pub(crate) fn flushed_units(&self) -> u64 {
+        self.store.links.iter().map(|link| link.log().flushed).sum()
+    }
+
+    /// How often it called a store.
+    pub(crate) fn store_calls(&self) -> u64 {
+        self.store.links.iter().map(NodeLink::calls).sum()
     }
 
     fn run_lease_tasks(&self) {
@@ -162,7 +192,9 @@ impl Node {
             loop {
                 let task = limiter.next_lease_task().await;
                 let limiter = Arc::clone(&limiter);
-                spawner.spawn(node, async move { limiter.run_lease_task(task).await });
+                spawner.spawn(node, async move {
+                    limiter.run_lease_task(task).await;
+                });
             }
         });
     }

@@ -40,10 +40,14 @@ impl Random {
         self.below(100) < percent
     }
 
+    /// The index of one of `count` things.
+    pub(crate) fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.below(count as u64)).unwrap_or(0)
+    }
+
     /// One of the values.
     pub(crate) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
-        let index = self.below(values.len() as u64);
-        values[usize::try_from(index).unwrap_or(0)]
+        values[self.index(values.len())]
     }
 
     /// A number with a long tail: mostly near `usual`, rarely up to `usual` times `tail`.
@@ -52,6 +56,22 @@ impl Random {
             0 => self.between(usual, usual * tail),
             _ => self.between(usual / 2, usual * 3 / 2),
         }
+    }
+
+    /// A number from 0 to 1, above 0.
+    pub(crate) fn fraction(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A whole number around `mean` with an exponential distribution: the time between two events
+    /// that are independent of each other.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the value is positive, and a float saturates"
+    )]
+    pub(crate) fn exponential(&mut self, mean: f64) -> u64 {
+        (-self.fraction().ln() * mean) as u64
     }
 
     /// -limit to limit.

@@ -18,8 +18,10 @@ pub(crate) struct RuleSpec {
     pub(crate) is_global: bool,
     pub(crate) is_shadow: bool,
     pub(crate) is_local: bool,
-    /// The terms of its leases; `None` for an exact rule.
+    /// The terms of its leases, if it is leased.
     pub(crate) lease: Option<LeaseSpec>,
+    /// The time between two flushes, if it is asynchronous. A rule with neither is exact.
+    pub(crate) flush_ms: Option<u64>,
 }
 
 /// The terms of leases.
@@ -57,6 +59,31 @@ impl RuleSpec {
         }
     }
 
+    pub(crate) const fn is_async(&self) -> bool {
+        self.flush_ms.is_some()
+    }
+
+    /// The most that the store counts at one instant: asynchronous nodes charge by force, which
+    /// goes into debt.
+    pub(crate) const fn most_at_store(&self) -> u64 {
+        if self.is_async() { 2 * self.limit() } else { self.limit() }
+    }
+
+    /// What a node of this many may have admitted and not reported.
+    pub(crate) fn part(&self, nodes: u32) -> u64 {
+        if self.is_async() { self.limit() / u64::from(nodes.max(1)) } else { 0 }
+    }
+
+    /// Whether nodes decide both rules in the same way.
+    pub(crate) const fn is_decided_like(&self, other: &Self) -> bool {
+        self.lease.is_some() == other.lease.is_some() && self.is_async() == other.is_async()
+    }
+
+    /// How long a node goes on without an answer: a lease, or two intervals between flushes.
+    pub(crate) fn node_span(&self) -> u64 {
+        self.ttl_micros().max(self.flush_ms.unwrap_or(0) * 2_000)
+    }
+
     fn yaml(&self) -> String {
         let Self { id, requests, window_ms, algorithm, .. } = self;
         let key = if self.is_global { "global" } else { "user_id" };
@@ -82,6 +109,9 @@ impl RuleSpec {
                 rule,
                 "  consistency: leased\n  lease: {{ ttl: {ttl_ms}ms, bound: {bound} }}"
             );
+        }
+        if let Some(flush_ms) = self.flush_ms {
+            _ = writeln!(rule, "  consistency: async\n  flush: {flush_ms}ms");
         }
         rule
     }

@@ -1,13 +1,15 @@
 //! What happens in a run, drawn from its seed: the fleet, its rules, the demand, and the faults.
 
+use std::collections::BTreeSet;
+
 use tidegate_core::policy::{Algorithm, LeakMode};
 
 use crate::bound::MAX_NODES;
 use crate::clock::MAX_DRIFT_PPM;
-use crate::fault::{Fault, FaultKind, draw_faults};
+use crate::fault::{Fault, FaultKind, FaultTargets, LONGEST_FAULT, draw_faults};
+use crate::link::LinkTiming;
 use crate::random::Random;
 use crate::rule_spec::{LeaseSpec, RuleSpec, with_room};
-use crate::sim_store::LinkTiming;
 
 /// After the last fault the fleet may take this long to reach full use.
 pub(crate) const RECOVERY: u64 = 2_000_000;
@@ -23,7 +25,8 @@ pub(crate) struct Scenario {
     /// The rules of each later version.
     pub(crate) edits: Vec<Vec<RuleSpec>>,
     pub(crate) timing: LinkTiming,
-    pub(crate) store_ppm: i64,
+    /// How fast the clock of each store is.
+    pub(crate) store_ppm: Vec<i64>,
     pub(crate) streams: Vec<RequestStream>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) faults_end: u64,
@@ -48,35 +51,79 @@ pub(crate) struct RequestStream {
 }
 
 impl Scenario {
+    /// Eight nodes without faults, one of which has eight times the demand of each other one; which
+    /// one changes every second. The demand is this much of a limit of 1000/s with a burst of 2000.
+    pub(crate) fn skewed(percent_of_limit: u64, span: u64) -> Self {
+        let lease = LeaseSpec { ttl_ms: 100, is_plus_ttl: false };
+        let rule = RuleSpec {
+            id: "main",
+            algorithm: Algorithm::TokenBucket,
+            requests: 1_000,
+            window_ms: 1_000,
+            burst: 2_000,
+            is_global: true,
+            is_shadow: false,
+            is_local: false,
+            lease: Some(lease),
+            flush_ms: None,
+        };
+        let timing = LinkTiming {
+            deadline: 5_000,
+            usual_delay: 100,
+            reorders: false,
+            repeated_percent: 0,
+            repeats_until: 0,
+        };
+        let gap = 100_000 / percent_of_limit;
+        Self {
+            nodes: 8,
+            rules: vec![rule],
+            edits: Vec::new(),
+            timing,
+            store_ppm: vec![100],
+            streams: vec![RequestStream {
+                client: HOT_CLIENT,
+                gap,
+                max_cost: 1,
+                all_rules_percent: 100,
+            }],
+            faults: Vec::new(),
+            faults_end: span,
+            measured: 0,
+            refund_percent: 0,
+            busiest_for: 1_000_000,
+            random: Random::new(8),
+        }
+    }
+
     pub(crate) fn draw(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let nodes = usize::try_from(random.between(1, MAX_NODES)).unwrap_or(1);
+        let stores = random.pick(&[1, 1, 1, 1, 2, 3]);
         let is_local = random.percent(15);
         let rules = draw_rules(&mut random, is_local);
         let main = rules[0];
         let faults_end = 1_000_000 * random.between(1, 2) + 500_000;
         let edits = draw_edits(&mut random, &rules, is_local);
-        let mut faults = draw_faults(&mut random, &rules, nodes, faults_end, is_local);
+        let clock_steps = stores == 1 || edits.is_empty();
+        let targets = FaultTargets { nodes, stores, kills: !is_local, clock_steps };
+        let mut faults = draw_faults(&mut random, &rules, targets, faults_end);
         if !edits.is_empty() {
             let at = random.between(100_000, faults_end / 2);
             faults.push(Fault { at, kind: FaultKind::Edit(0) });
         }
-        // A window's worth of demand at least, in whole windows.
-        let period = 1_000 * main.window_ms
-            + if main.algorithm == Algorithm::SlidingWindowLog { main.ttl_micros() } else { 0 };
-        let measured = if random.percent(30) { period * 1_000_000_u64.div_ceil(period) } else { 0 };
+        // What an asynchronous bucket counts in debt may also take long to drain.
+        let is_slow = main.is_async() && main.algorithm.is_bucket() && main.burst > main.rate();
+        let measured = if random.percent(30) { measured_span(&main) } else { 0 };
         // After an edit that lowers a limit, what was used before may take long to drain.
         let is_lowered = edits.iter().any(|edit| edit[0].requests != main.requests);
-        let measured = if is_lowered { 0 } else { measured };
-        let slowest = random.pick(&[5_000, 20_000, 100_000]);
-        // Full use needs answers that come well before a lease ends.
-        let usual = random.between(60, slowest / 40 + 60);
-        let usual_delay = if measured > 0 { usual.min(main.ttl_micros() / 40) } else { usual };
+        let is_other = edits.iter().any(|edit| !edit[0].is_decided_like(&main));
+        let measured = if is_lowered || is_slow || is_other { 0 } else { measured };
         Self {
             nodes,
             edits,
-            timing: LinkTiming { deadline: slowest, usual_delay },
-            store_ppm: random.signed(MAX_DRIFT_PPM),
+            timing: draw_timing(&mut random, &main, measured > 0, faults_end),
+            store_ppm: (0..stores).map(|_| random.signed(MAX_DRIFT_PPM)).collect(),
             streams: draw_streams(&mut random, &main),
             faults,
             faults_end,
@@ -86,6 +133,31 @@ impl Scenario {
             rules,
             random,
         }
+    }
+
+    /// The rules, in all versions, of which one version is like this.
+    pub(crate) fn rule_ids(&self, is_like: impl Fn(&RuleSpec) -> bool) -> Vec<&'static str> {
+        let versions = std::iter::once(&self.rules).chain(&self.edits);
+        let ids: BTreeSet<_> =
+            versions.flatten().filter(|rule| is_like(rule)).map(|rule| rule.id).collect();
+        ids.into_iter().collect()
+    }
+
+    /// How long other rules usually hold up a request that an asynchronous rule has admitted.
+    pub(crate) fn longest_hold(&self) -> u64 {
+        if self.rules.len() > 1 { 4 * self.timing.deadline } else { 0 }
+    }
+
+    /// How long after a charge its refund arrives at the latest, if there are any refunds.
+    pub(crate) fn longest_refund(&self) -> u64 {
+        let by_client = if self.refund_percent > 0 { self.latest_refund() } else { 0 };
+        let is_possible = by_client > 0 || self.rules.len() > 1;
+        if is_possible { by_client + 4 * self.timing.deadline + LONGEST_FAULT } else { 0 }
+    }
+
+    /// How long after its decision a request is refunded at most.
+    pub(crate) fn latest_refund(&self) -> u64 {
+        3 * self.rules[0].ttl_micros().max(10_000)
     }
 
     /// When the run ends.
@@ -105,26 +177,68 @@ const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::SlidingWindowCounter,
 ];
 
+/// Two windows' worth of demand at least, in whole windows.
+fn measured_span(main: &RuleSpec) -> u64 {
+    // A log forgets later what is reported late.
+    let more = match main.algorithm {
+        Algorithm::SlidingWindowLog => main.node_span(),
+        Algorithm::SlidingWindowCounter if main.is_async() => main.node_span(),
+        _ => 0,
+    };
+    let period = 1_000 * main.window_ms + more;
+    period * 1_000_000_u64.div_ceil(period).max(2)
+}
+
+fn draw_timing(
+    random: &mut Random,
+    main: &RuleSpec,
+    is_measured: bool,
+    faults_end: u64,
+) -> LinkTiming {
+    let slowest = random.pick(&[5_000, 20_000, 100_000]);
+    let usual = random.between(60, slowest / 40 + 60);
+    // Full use needs answers that come well before a lease ends.
+    let span = if is_measured { main.node_span() / 40 } else { u64::MAX };
+    LinkTiming {
+        deadline: slowest,
+        usual_delay: usual.min(span),
+        reorders: random.percent(25),
+        repeated_percent: random.pick(&[0, 0, 0, 2]),
+        repeats_until: faults_end,
+    }
+}
+
+/// How nodes decide a rule.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DrawnMode {
+    Exact,
+    Leased,
+    Async,
+}
+
 fn draw_rules(random: &mut Random, is_local: bool) -> Vec<RuleSpec> {
-    let main = RuleSpec { is_local, ..draw_rule(random, "main", true) };
+    let mode = if random.percent(30) { DrawnMode::Async } else { DrawnMode::Leased };
+    let main = RuleSpec { is_local, ..draw_rule(random, "main", mode) };
     let mut rules = vec![with_room(main)];
     if random.percent(50) {
-        rules.push(RuleSpec { is_local, ..draw_rule(random, "exact", false) });
+        rules.push(RuleSpec { is_local, ..draw_rule(random, "exact", DrawnMode::Exact) });
     }
     if random.percent(25) {
         let is_shadow = random.percent(50);
-        rules.push(with_room(RuleSpec { is_shadow, ..draw_rule(random, "second", true) }));
+        let mode = if random.percent(40) { DrawnMode::Async } else { DrawnMode::Leased };
+        rules.push(with_room(RuleSpec { is_shadow, ..draw_rule(random, "second", mode) }));
     }
     rules
 }
 
-fn draw_rule(random: &mut Random, id: &'static str, is_leased: bool) -> RuleSpec {
+fn draw_rule(random: &mut Random, id: &'static str, mode: DrawnMode) -> RuleSpec {
     let window_ms = random.pick(&[100, 200, 500, 1_000]);
     let rate = random.pick(&[40, 100, 200, 400]);
     let requests = rate * window_ms / 1_000;
     let burst = (requests * random.pick(&[1, 2, 4, 8]) / 2).max(3);
     let ttl_ms = random.pick(&[2, 5, 10, 20, 50, 100]);
     let is_plus_ttl = random.percent(10);
+    let flush_ms = ttl_ms.max(10);
     RuleSpec {
         id,
         algorithm: random.pick(&ALGORITHMS),
@@ -134,7 +248,8 @@ fn draw_rule(random: &mut Random, id: &'static str, is_leased: bool) -> RuleSpec
         is_global: id == "second" || random.percent(20),
         is_shadow: false,
         is_local: false,
-        lease: is_leased.then_some(LeaseSpec { ttl_ms, is_plus_ttl }),
+        lease: (mode == DrawnMode::Leased).then_some(LeaseSpec { ttl_ms, is_plus_ttl }),
+        flush_ms: (mode == DrawnMode::Async).then_some(flush_ms),
     }
 }
 
@@ -146,7 +261,7 @@ fn draw_edits(random: &mut Random, rules: &[RuleSpec], is_local: bool) -> Vec<Ve
     let main = &mut edited[0];
     // Not by more than half: a node with old rules caps debt at twice its own burst, and forgets
     // what nodes with a burst of more than that have charged.
-    match random.below(4) {
+    match random.below(5) {
         0 => {
             main.requests += main.requests / 2;
             main.burst += main.burst / 2;
@@ -155,8 +270,18 @@ fn draw_edits(random: &mut Random, rules: &[RuleSpec], is_local: bool) -> Vec<Ve
             main.requests = (main.requests * 2 / 3).max(3);
             main.burst = (main.burst * 2 / 3).max(3);
         }
-        2 => main.lease = None,
-        _ => main.lease = main.lease.map(|lease| LeaseSpec { ttl_ms: lease.ttl_ms * 2, ..lease }),
+        2 => (main.lease, main.flush_ms) = (None, None),
+        3 => {
+            let leased = LeaseSpec { ttl_ms: 5, is_plus_ttl: false };
+            (main.lease, main.flush_ms) = match main.flush_ms {
+                Some(_) => (Some(leased), None),
+                None => (None, Some(20)),
+            };
+        }
+        _ => {
+            main.lease = main.lease.map(|it| LeaseSpec { ttl_ms: it.ttl_ms * 2, ..it });
+            main.flush_ms = main.flush_ms.map(|flush_ms| flush_ms * 2);
+        }
     }
     *main = with_room(*main);
     // Back again, or the other way round.

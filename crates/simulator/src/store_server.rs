@@ -1,4 +1,4 @@
-//! The store's machine: core's batches on a table of states, with a separate clock.
+//! A store's machine: core's batches on a table of states, with a separate clock.
 //!
 //! It also keeps a ledger of what it charged and refunded for each node, against which the checks
 //! compare what the nodes say.
@@ -13,11 +13,12 @@ use tidegate_core::time::{Clock, Timestamp};
 use tidegate_testkit::state_table::StateTable;
 
 use crate::clock::MachineClock;
-use crate::sim_store::{Call, SentCharge, StoreMessage};
+use crate::link::{Call, SentCharge, StoreMessage};
 use crate::world::World;
 
-/// The store.
+/// A store.
 pub(crate) struct StoreServer {
+    id: usize,
     pub(crate) clock: MachineClock,
     table: StateTable,
     /// A copy that lags, for a fail-over.
@@ -34,10 +35,13 @@ pub(crate) struct StoreLedger {
     pub(crate) dated: BTreeMap<(usize, Fingerprint, u64), DatedUnits>,
     /// Grants that the checks have not read yet.
     pub(crate) new_grants: Vec<GrantRecord>,
-    /// Charges less refunds of counters that are not leased.
+    /// Charges less refunds, without grants.
     pub(crate) exact_net: BTreeMap<Fingerprint, i128>,
     /// A refund that no charge pays for.
     pub(crate) wrong_refund: Option<String>,
+    /// Rules that are asynchronous in some version. Nodes date what they admit on them by their
+    /// view of the store's clock, not by a charge.
+    async_rules: Vec<&'static str>,
 }
 
 /// Units that were charged and refunded at one date.
@@ -57,28 +61,32 @@ pub(crate) struct GrantRecord {
 }
 
 /// An answer on its way to a node.
+#[derive(Clone)]
 pub(crate) struct StoreAnswer {
     pub(crate) node: usize,
+    pub(crate) store: usize,
     pub(crate) connection: u64,
     pub(crate) call: Call,
     pub(crate) answer: (Vec<Reading>, Timestamp),
 }
 
 impl StoreServer {
-    pub(crate) fn new(clock: MachineClock) -> Self {
+    pub(crate) fn new(id: usize, clock: MachineClock, async_rules: Vec<&'static str>) -> Self {
         let (table, replica) = (StateTable::default(), StateTable::default());
-        Self { clock, table, replica, ledger: StoreLedger::default() }
+        let ledger = StoreLedger { async_rules, ..StoreLedger::default() };
+        Self { id, clock, table, replica, ledger }
     }
 
     /// Runs a request.
     pub(crate) fn process(&mut self, message: StoreMessage, world: &World) -> StoreAnswer {
         let now = self.clock.now();
-        let StoreMessage { node, connection, op, charges, call } = message;
+        let StoreMessage { node, store, connection, op, ref charges, .. } = message;
+        message.call.mark_run();
         let readings = match op {
-            Some(op) => self.apply(node, op, &charges, now, world),
+            Some(op) => self.apply((node, message.is_repeated), op, charges, now, world),
             None => Vec::new(),
         };
-        StoreAnswer { node, connection, call, answer: (readings, now) }
+        StoreAnswer { node, store, connection, call: message.call, answer: (readings, now) }
     }
 
     /// Loses all counters.
@@ -99,7 +107,7 @@ impl StoreServer {
 
     fn apply(
         &mut self,
-        node: usize,
+        (node, is_repeated): (usize, bool),
         op: Op,
         sent: &[SentCharge],
         now: Timestamp,
@@ -113,13 +121,16 @@ impl StoreServer {
                 let Reading { remaining, granted, verdict, .. } = reading;
                 let (rule, cost, at) = (charge.key.rule, charge.cost, now.as_micros());
                 let batch = if admitted { "batch admitted" } else { "batch refused" };
+                let copy = if is_repeated { ", repeated by the network" } else { "" };
+                let id = self.id;
                 format!(
-                    "store: node {node} {op:?} {rule} cost {cost} at {at}: {verdict:?}, {batch}, \
-                     granted {granted}, {remaining} left"
+                    "store {id}: node {node} {op:?} {rule} cost {cost} at {at}: {verdict:?}, \
+                     {batch}, granted {granted}, {remaining} left{copy}"
                 )
             });
         }
-        for (charge, reading) in charges.iter().zip(&readings) {
+        // The node knows nothing of a request that the network repeated.
+        for (charge, reading) in charges.iter().zip(&readings).filter(|_| !is_repeated) {
             self.ledger.record(node, op, charge, reading, admitted, world.now());
         }
         readings
@@ -154,7 +165,7 @@ impl StoreLedger {
         self.dated.entry((node, fingerprint, at)).or_default().charged += units;
         if matches!(op, Op::Grant(_)) {
             self.new_grants.push(GrantRecord { node, fingerprint, units, true_at });
-        } else if !charge.lent {
+        } else {
             *self.exact_net.entry(fingerprint).or_default() += i128::from(units);
         }
     }
@@ -162,6 +173,10 @@ impl StoreLedger {
     /// A refund names a charge that the store made for this node, and never exceeds it.
     fn refund(&mut self, node: usize, charge: &Charge<'_>, charged_at: Timestamp) {
         let (fingerprint, date) = (charge.key.fingerprint, charged_at.as_micros());
+        *self.exact_net.entry(fingerprint).or_default() -= i128::from(charge.cost);
+        if self.async_rules.contains(&charge.key.rule) {
+            return;
+        }
         let dated = self.dated.entry((node, fingerprint, date)).or_default();
         dated.refunded += charge.cost;
         if dated.refunded > dated.charged {
@@ -172,7 +187,6 @@ impl StoreLedger {
                  store charged {charged}"
             ));
         }
-        *self.exact_net.entry(fingerprint).or_default() -= i128::from(charge.cost);
     }
 }
 

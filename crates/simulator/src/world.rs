@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use crate::clock::TrueTime;
-use crate::sim_store::StoreMessage;
+use crate::link::StoreMessage;
 use crate::store_server::StoreAnswer;
 use crate::trace::Trace;
 

@@ -1,5 +1,5 @@
 //! The simulator finds bugs that peers of this program have had. Each is switched on and must be
-//! found within a few hundred seeds. `FlushRepeated` waits for the asynchronous mode.
+//! found within 10 000 seeds; most are within a few hundred.
 
 use tidegate_simulator::{RunOptions, SeededBug, run_seed};
 
@@ -30,6 +30,11 @@ fn expiry_from_answer_is_found() {
 #[test]
 fn refund_dated_by_decision_is_found() {
     assert!(find(SeededBug::RefundDatedByDecision).1.contains("refunds"));
+}
+
+#[test]
+fn repeated_flush_is_found() {
+    assert!(find(SeededBug::FlushRepeated).1.contains("are sent again"));
 }
 
 #[test]

@@ -11,8 +11,8 @@ mod violation_log;
 mod violation_sink;
 
 pub use metrics::{
-    DecisionCount, DecisionMetrics, DurationHistogram, EndpointCount, Exposition, HistogramBounds,
-    HistogramSnapshot, MetricKind, MetricUnit, MetricsExporter, MetricsSnapshot, RuleCount,
+    DecisionCount, DecisionMetrics, EndpointCount, Exposition, HistogramBounds, HistogramSnapshot,
+    MetricKind, MetricUnit, MetricsExporter, MetricsSnapshot, RuleCount, ValueHistogram,
     VerdictCounts,
 };
 pub use top_keys::{BurstEvent, TopKey, TopKeys, TopKind, TopQuery, Visibility};

@@ -6,10 +6,10 @@
 
 mod counter_table;
 mod counts;
-mod duration_histogram;
 mod export;
 mod exposition;
 mod striped;
+mod value_histogram;
 
 use std::cell::Cell;
 use std::fmt;
@@ -25,9 +25,9 @@ use counter_table::RuleCounterTable;
 pub use counts::{
     DecisionCount, EndpointCount, HistogramSnapshot, MetricsSnapshot, RuleCount, VerdictCounts,
 };
-pub use duration_histogram::{DurationHistogram, HistogramBounds};
 pub use exposition::{Exposition, MetricKind, MetricUnit, MetricsExporter};
 use striped::Striped;
+pub use value_histogram::{HistogramBounds, ValueHistogram};
 
 const ANSWERED_BY: [AnsweredBy; 5] = [
     AnsweredBy::Store,
@@ -47,7 +47,7 @@ const DURATION_BOUNDS_US: HistogramBounds =
 pub struct DecisionMetrics {
     rules: PerRuleSet<RuleCounterTable>,
     decisions: Striped<{ ApiKind::ALL.len() * ANSWERED_BY.len() * OUTCOMES.len() }>,
-    durations: DurationHistogram,
+    durations: ValueHistogram,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// Each thread times one decision in this many.
     time_one_in: u32,
@@ -61,7 +61,7 @@ impl DecisionMetrics {
         Self {
             rules: PerRuleSet::new(RuleCounterTable::default()),
             decisions: Striped::new(),
-            durations: DurationHistogram::new(&DURATION_BOUNDS_US),
+            durations: ValueHistogram::new(&DURATION_BOUNDS_US),
             clock,
             time_one_in: time_one_in.max(1),
         }

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::time::Timestamp;
-use tidegate_limiter::{DecisionEvent, DecisionObserver};
+use tidegate_limiter::{CounterReading, DecisionEvent, DecisionObserver};
 use tidegate_rules::RuleSet;
 
 use crate::metrics::{Exposition, MetricKind, MetricsExporter};
@@ -201,9 +201,9 @@ impl TopKeys {
         let Some(table) = self.rules.get_or_install(decided.rules) else { return };
         let now = (self.clock)();
         self.sampler.record_sampled(now);
-        for (rule, reading, key) in decided.counters() {
-            let Some(row) = table.rows.get(rule) else { continue };
-            let identity = || KeyIdentity::from_decision(decided, rule, &self.masks);
+        for CounterReading { reading, key, .. } in decided.counters() {
+            let Some(row) = table.rows.get(reading.rule) else { continue };
+            let identity = || KeyIdentity::from_decision(decided, reading.rule, &self.masks);
             if let Some(burst) = row.value.busiest.count(times, now, || key, &identity) {
                 self.record_burst(row, burst);
             }

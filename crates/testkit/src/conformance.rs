@@ -123,7 +123,7 @@ fn charge<'a>(
         // All rules but the last use a namespaced key.
         key: match RULES[i] {
             "global" => Key::without_namespace(RULES[i], fingerprint),
-            rule => Key { rule, fingerprint, namespace },
+            rule => Key { namespace, ..Key::without_namespace(rule, fingerprint) },
         },
         policy,
         cost: step.cost,

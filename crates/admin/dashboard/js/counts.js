@@ -16,12 +16,16 @@ export function recorded(step, bounds) {
     allowed: step.allowed,
     refused: step.refused,
     fallback: step.fallback,
+    local: step.local,
     durations: step.durations,
     bounds,
     rules: new Map(step.rules.map((rule) => [rule.id, rule])),
     idle: step.rules.length < RULES_PER_STEP ? IDLE : undefined,
   };
 }
+
+/** What answers without asking the store, while it is available. */
+const LOCAL = ["lease", "async", "deny_cache"];
 
 /** The most rules that the server lists in a step. With a full list, other rules are unknown. */
 const RULES_PER_STEP = 64;
@@ -39,7 +43,8 @@ function bands(allowed, refused, verdicts, seconds) {
 
 function decisions(before, after, seconds) {
   const of = (counts, outcome) => sum(counts.decisions, (one) => (one.outcome === outcome ? one.count : 0));
-  const by = (counts, source) => sum(counts.decisions, (one) => (one.answered_by === source ? one.count : 0));
+  const by = (counts, sources) => sum(counts.decisions, (one) => (sources.includes(one.answered_by) ? one.count : 0));
+  const grownBy = (...sources) => Math.max(by(after, sources) - by(before, sources), 0);
   const grown = (outcome) => Math.max(of(after, outcome) - of(before, outcome), 0);
   const grownVerdict = (verdict) => Math.max(total(after, verdict) - total(before, verdict), 0);
   const allowed = grown("allowed");
@@ -49,7 +54,8 @@ function decisions(before, after, seconds) {
     bands: bands(allowed, refused, verdicts, seconds),
     allowed,
     refused,
-    fallback: Math.max(by(after, "fallback") - by(before, "fallback"), 0),
+    fallback: grownBy("fallback"),
+    local: grownBy(...LOCAL),
     durations: grownClasses(before.duration_us, after.duration_us),
     bounds: after.duration_us.bounds,
   };

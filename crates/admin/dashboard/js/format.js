@@ -6,6 +6,10 @@ const short = new Intl.NumberFormat("en", { maximumFractionDigits: 1, notation: 
 /** A count: exact below 100 000, otherwise abbreviated. */
 export const count = (number) => (number < 100000 ? whole : short).format(number);
 
+/** A number of keys, or of units. */
+export const keys = (number) => `${count(number)} ${number === 1 ? "key" : "keys"}`;
+export const units = (number) => `${count(number)} ${number === 1 ? "unit" : "units"}`;
+
 /** A rate per second. */
 export function rate(number) {
   if (number === 0) return "0";

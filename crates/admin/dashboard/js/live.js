@@ -5,8 +5,8 @@ import { request } from "/dashboard/js/api.js";
 const QUIET_MS = 6000;
 const PAUSES_MS = [500, 1000, 2000, 4000];
 
-/** Calls `onEvent(name, data)` for each event, and `onState(state, why)` when the connection is live
- * or lost. */
+/** Calls `onEvent(name, data)` for each event, and `onState(state, why)` when the connection
+ * is established or lost. */
 export async function listen(onEvent, onState) {
   for (let failures = 0; ; failures += 1) {
     try {

@@ -1,6 +1,6 @@
 //! Single rules: create, read, replace, patch, switch and delete. Invalid requests change nothing.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fixture::AdminFixture;
 
@@ -12,7 +12,21 @@ async fn rule_lifecycle_takes_effect_immediately() {
     let rule = json!({"id": "r", "key_by": "api_key", "limit": {"requests": 10, "window": "1h"}});
     let made = admin.send("POST /v1/rules", &[], &rule).await.expect(201);
     assert_eq!((made.head["location"].as_bytes(), made.etag()), (&b"/v1/rules/r"[..], "\"1\""));
-    assert_eq!(made.body, json!({"id": "r", "version": 1, "position": 0, "rule": rule}));
+    let consistency = json!({
+        "mode": "exact",
+        "description": "exact: one process",
+        "bound": "at most 20 in any 1h",
+        "max_in_window": 20,
+        "node": null,
+    });
+    let body = json!({
+        "id": "r",
+        "version": 1,
+        "position": 0,
+        "rule": rule,
+        "consistency": consistency,
+    });
+    assert_eq!(made.body, body);
     assert_eq!(
         admin.remaining(ANN).await,
         [("r".to_owned(), Some(10))],
@@ -154,4 +168,19 @@ async fn rule_without_id_uses_declared_facts() {
     let rule = |fact: &str| json!({"key_by": fact, "limit": "5/h"});
     admin.send("POST /v1/rules", &[], rule("tenant")).await.expect(201);
     admin.send("POST /v1/rules", &[], rule("tenent")).await.expect(422);
+}
+
+#[tokio::test]
+async fn consistency_is_exact_on_store_of_one_process() {
+    let rules = "rules:
+      - { id: lent, key_by: ip, limit: 1000/s burst 2000, consistency: leased }
+      - { id: free, key_by: ip, limit: { requests: unlimited } }";
+    let admin = AdminFixture::with_rules(rules).await;
+    let list = admin.get("/v1/rules").await.expect(200).body["rules"].clone();
+    let consistency = |at: usize| &list[at]["consistency"];
+    assert_eq!(consistency(0)["mode"], "exact");
+    let text = "exact: one process; leased (ttl 100ms, bound exact) on a shared store";
+    assert_eq!(consistency(0)["description"], text);
+    assert_eq!((&consistency(0)["node"], consistency(1)), (&Value::Null, &Value::Null));
+    assert_eq!(admin.get("/v1/status").await.expect(200).body["holdings"], Value::Null);
 }

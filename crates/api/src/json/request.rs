@@ -20,7 +20,7 @@ pub struct CheckRequest<'a> {
     #[serde(borrow, deserialize_with = "facts::deserialize")]
     pub facts: Box<Facts<'a>>,
     /// Cost of the request; 1 by default.
-    #[serde(default = "one", deserialize_with = "cost")]
+    #[serde(default = "default_cost", deserialize_with = "cost")]
     pub cost: u32,
 }
 
@@ -44,7 +44,7 @@ pub struct PeekRequest<'a> {
     #[serde(default)]
     pub rule: Option<String>,
     /// Cost of the request; 1 by default.
-    #[serde(default = "one", deserialize_with = "cost")]
+    #[serde(default = "default_cost", deserialize_with = "cost")]
     pub cost: u32,
 }
 
@@ -59,7 +59,7 @@ pub struct RefundRequest<'a> {
     #[serde(default)]
     pub rule: Option<String>,
     /// Cost to refund; 1 by default.
-    #[serde(default = "one", deserialize_with = "cost")]
+    #[serde(default = "default_cost", deserialize_with = "cost")]
     pub cost: u32,
     /// Time of the charge, in microseconds of the store's clock; now by default.
     #[serde(default)]
@@ -78,7 +78,7 @@ pub struct ClientCountersRequest<'a> {
     pub rule: Option<String>,
 }
 
-const fn one() -> u32 {
+const fn default_cost() -> u32 {
     1
 }
 

@@ -5,7 +5,9 @@
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_limiter::{ClientCounters, Decision, Explanation, RuleExplanation, RuleReading};
+use tidegate_limiter::{
+    ClientCounters, Decision, Explanation, RuleConsistency, RuleExplanation, RuleReading,
+};
 use tidegate_rules::Rule;
 
 use tidegate_web::date::format_rfc3339;
@@ -120,16 +122,21 @@ fn write_counter(out: &mut String, rule: &Rule, key: &[(String, String)], readin
 
 fn write_rule_explanation(out: &mut String, explained: &RuleExplanation, reading: &RuleReading) {
     let RuleExplanation { id, matched, key, fingerprint, limit, .. } = explained;
-    let RuleExplanation { consistency, units_held, max_in_window, bound, why, .. } = explained;
+    let RuleExplanation { consistency, units, max_in_window, bound, why, .. } = explained;
     let hex = fingerprint.map(Fingerprint::to_hex);
     write_value(out, r#"{"id":"#, id.as_str());
     write_list(out, r#","matched":"#, matched, |out, name| write_value(out, "", name.as_str()));
     write_pairs(out, r#","key":"#, key);
     write_value(out, r#","fingerprint":"#, hex.as_deref());
     write_value(out, r#","limit":"#, limit.as_str());
-    if let Some(consistency) = consistency {
-        write_value(out, r#","consistency":"#, consistency.as_str());
-        write_value(out, r#","units_held":"#, *units_held);
+    match consistency {
+        Some(RuleConsistency { mode, description }) => {
+            write_value(out, r#","consistency":{"mode":"#, *mode);
+            write_value(out, r#","description":"#, description.as_str());
+            write_value(out, r#","units":"#, *units);
+            out.push('}');
+        }
+        None => out.push_str(r#","consistency":null"#),
     }
     write_value(out, r#","max_in_window":"#, *max_in_window);
     write_value(out, r#","bound":"#, bound.as_str());

@@ -186,7 +186,7 @@ struct ServerReport<'a> {
 
 #[derive(Debug, Serialize)]
 struct FindingReport<'a> {
-    weight: &'static str,
+    severity: &'static str,
     server: &'a str,
     what: &'a str,
     advice: &'a str,
@@ -206,7 +206,7 @@ impl<'a> DoctorReport<'a> {
             decision_p99_us: server.decision.p99.as_micros(),
         };
         let finding = |finding: &'a StoreFinding| FindingReport {
-            weight: match finding.severity {
+            severity: match finding.severity {
                 FindingSeverity::Error => "error",
                 FindingSeverity::Warning => "warning",
                 FindingSeverity::Note => "note",

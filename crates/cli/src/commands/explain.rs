@@ -32,11 +32,19 @@ struct ExplainedRule {
     key: BTreeMap<String, String>,
     fingerprint: Option<String>,
     limit: String,
-    consistency: Option<String>,
-    units_held: Option<u64>,
+    consistency: Option<ExplainedConsistency>,
     bound: String,
     why: String,
     verdict: String,
+}
+
+/// How the nodes agree on the rule's counter.
+#[derive(Debug, Deserialize)]
+struct ExplainedConsistency {
+    mode: String,
+    description: String,
+    /// What the node holds of the counter.
+    units: Option<u64>,
 }
 
 /// Explains one request.
@@ -117,11 +125,13 @@ fn render_rule(rule: &ExplainedRule, decides: bool) -> String {
         row("hashed", rule.fingerprint.as_deref().unwrap_or("not shown")),
         row("limit", &rule.limit),
     ];
-    if let Some(consistency) = &rule.consistency {
-        rows.push(row("consistency", consistency));
-    }
-    if let Some(held) = rule.units_held.filter(|held| *held > 0) {
-        rows.push(row("leased", &format!("{held} units on this node")));
+    if let Some(ExplainedConsistency { mode, description, units }) = &rule.consistency {
+        rows.push(row("counted", description));
+        let held = match mode.as_str() {
+            "leased" => "leased and not spent",
+            _ => "admitted and not reported to the store",
+        };
+        rows.extend(units.map(|units| row("this node", &format!("{units} units {held}"))));
     }
     rows.extend([
         row("bound", &rule.bound),

@@ -1,6 +1,6 @@
 // Runs a scenario in a real Chromium against a real server, and fails on any error in the page.
 //
-// Run as `node SCENARIO.js '{"base": "http://…", …}'`; what a scenario returns is printed as JSON.
+// Run as `node SCENARIO.js '{"base": "http://…", …}'`; prints the scenario's result as JSON.
 "use strict";
 
 const { chromium } = require("playwright-core");

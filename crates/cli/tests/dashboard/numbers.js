@@ -25,7 +25,7 @@ run(async ({ open, args }) => {
   const share = await page.locator(".tile", { hasText: "Refused" }).locator("dd").first().textContent();
   must(/^\d+(\.\d)? %$/.test(share), `not a share: ${share}`);
   const row = page.locator("tr", { hasText: "writes" }).first();
-  must((await row.locator("td").nth(1).textContent()) !== "0", "the rule's rate is 0");
+  must((await row.locator('td[data-label="Requests/s"]').textContent()) !== "0", "the rule's rate is 0");
   await page.locator(".feed li", { hasText: "writes" }).first().waitFor();
   return { refused, share };
 });

@@ -8,6 +8,7 @@ mod soak;
 
 use serde_json::{Value, json};
 use tidegate_testkit::port::ReservedPort;
+use tidegate_testkit::redis::RedisServer;
 
 use crate::demo::DemoProcess;
 use crate::support::{ServerProcess, TestFolder, run_curl, wait_for};
@@ -119,6 +120,30 @@ fn client_filter_applies_to_all_tables() {
     let folder = TestFolder::new();
     let (server, args) = start_server(&folder, &[]);
     run_script("clients.js", &args);
+    server.stop();
+}
+
+/// Leases and views that last longer than the test, and limits that refill only slightly.
+const SHARED_RULES: &str = "\
+rules:
+  - id: lent
+    key_by: ip
+    limit: 1000/h burst 500
+    consistency: leased
+    lease: { ttl: 30s }
+  - { id: soft, key_by: ip, limit: 1000/h, consistency: async, flush: 10s }
+  - { id: strict, key_by: ip, limit: 1000/h, match: { method: GET } }
+  - { id: free, key_by: ip, limit: { requests: unlimited } }
+";
+
+#[test]
+fn consistency_and_holdings_are_shown() {
+    let (folder, redis) = (TestFolder::new(), RedisServer::start());
+    let url = redis.url();
+    let more = ["--admin", "127.0.0.1:0", "--store", &url, "--store-deadline", "2s"];
+    let server = ServerProcess::with_config(&folder.write("rules.yaml", SHARED_RULES), &more);
+    let base = format!("http://{}", server.admin_address());
+    run_script("consistency.js", &json!({"base": base, "http": server.address}));
     server.stop();
 }
 

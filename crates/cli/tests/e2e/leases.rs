@@ -32,12 +32,7 @@ impl LeasedFleet {
         let start = |_| ServerProcess::with_config(&rules, &args);
         let nodes: Vec<ServerProcess> = (0..nodes).map(start).collect();
         let fleet = Self { nodes, redis, folder };
-        let counted = format!("tidegate_store_nodes {}", fleet.nodes.len());
-        for node in &fleet.nodes {
-            wait_for("the nodes to count each other", || {
-                metrics(node).contains(&counted).then_some(())
-            });
-        }
+        await_all_counted(&fleet.nodes);
         fleet
     }
 
@@ -98,12 +93,23 @@ impl LeasedFleet {
     }
 }
 
+/// Waits until each node knows how many there are.
+pub fn await_all_counted(nodes: &[ServerProcess]) {
+    let counted = format!("tidegate_store_nodes {}", nodes.len());
+    for node in nodes {
+        wait_for("the nodes to count each other", || {
+            metrics(node).contains(&counted).then_some(())
+        });
+    }
+}
+
 fn metrics(node: &ServerProcess) -> String {
     let mut admin = HttpTestClient::connect(&node.admin_address());
     admin.get("/metrics").body.as_str().unwrap().to_owned()
 }
 
-fn metric(node: &ServerProcess, series: &str) -> u64 {
+/// The value of a metric; 0 if there is none.
+pub fn metric(node: &ServerProcess, series: &str) -> u64 {
     let metrics = metrics(node);
     let line = metrics.lines().find_map(|line| line.strip_prefix(series));
     line.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
@@ -144,6 +150,59 @@ fn leased_node_decides_most_requests_locally() {
         assert!(text.contains(expected), "{expected}\n{text}");
     }
     fleet.use_up(admitted, LIMIT);
+}
+
+/// A leased rule and an asynchronous one, whose leases and views outlast the test.
+const LONG_LEASES: &str = "rules:
+  - { id: lent, key_by: ip, limit: 1000/h burst 500, consistency: leased, lease: { ttl: 30s } }
+  - { id: soft, key_by: ip, limit: 1000/h, consistency: async, flush: 10s }\n";
+
+#[test]
+fn holdings_metrics_and_logs_agree() {
+    let (redis, folder) = (Redis::start(), TestFolder::new());
+    let (rules, url) = (folder.write("rules.yaml", LONG_LEASES), redis.url());
+    let args = ["--store", &url, "--store-deadline", "2s", "--admin", "127.0.0.1:0"];
+    let node = ServerProcess::with_config(&rules, &[&args[..], &["--log-level", "debug"]].concat());
+    let (mut client, facts) = (node.client(), json!({ "ip": "203.0.113.7" }));
+    (0..60).for_each(|_| assert_eq!(client.check(&facts).body["allowed"], true));
+    node.wait_for_log("units leased");
+
+    let mut admin = HttpTestClient::connect(&node.admin_address());
+    let held = wait_for("the same numbers twice", || {
+        let held = metric(&node, "tidegate_lease_units_held ");
+        let rule = admin.get("/v1/rules/lent").body["consistency"].clone();
+        (rule["node"]["units"] == held).then_some((held, rule))
+    });
+    let (held, rule) = held;
+    let units =
+        |event: &str| metric(&node, &format!("tidegate_lease_units_total{{event=\"{event}\"}}"));
+    let [granted, spent] = ["granted", "spent"].map(units);
+    assert_eq!((granted, units("returned"), units("expired")), (spent + held, 0, 0));
+    assert!(held > 0 && spent > 20, "{held} held, {spent} spent");
+    assert_eq!((&rule["mode"], &rule["node"]["counters"]), (&json!("leased"), &json!(1)));
+    assert_eq!(
+        (&rule["bound"], &rule["max_in_window"]),
+        (&json!("at most 1500 in any 1h"), &json!(1500))
+    );
+    let status = admin.get("/v1/status").body["holdings"].clone();
+    assert_eq!(status["leased"], json!({"counters": 1, "units": held}));
+    let open = metric(&node, "tidegate_async_units_open ");
+    assert_eq!(status["async"], json!({"counters": 1, "units": open}));
+
+    // Each grant is in both histograms, and in the log with its latency and size.
+    let grants = metric(&node, "tidegate_lease_grants_total ");
+    for histogram in ["tidegate_lease_grant_duration_seconds", "tidegate_lease_grant_units"] {
+        assert_eq!(metric(&node, &format!("{histogram}_count ")), grants, "{histogram}");
+    }
+    assert_eq!(metric(&node, "tidegate_lease_grant_units_sum "), granted);
+    let log = node.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("units leased")).collect();
+    assert_eq!(lines.len() as u64, grants, "{log}");
+    for field in ["lent", "most", "granted", "took_us"] {
+        assert!(lines[0].contains(field), "{field}: {}", lines[0]);
+    }
+    node.signal("TERM");
+    node.wait_for_log("stopped");
 }
 
 /// When the load ends, nodes hold unspent units, so less than the burst is admitted.

@@ -8,9 +8,9 @@ use crate::support::{
     wait_for,
 };
 
-/// The document of seed 004, unchanged.
-const SEED_DOCUMENT: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../rules/tests/testdata/seed_004.yaml");
+/// A document with rules on facts that only API callers can supply.
+const DOCUMENT: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../rules/tests/testdata/config_service.yaml");
 
 const IDENTITY: &str =
     "identity: { api_key: { header: x-api-key }, tier: { subject: api_key, default: free } }";
@@ -22,15 +22,14 @@ fn readyz_body(server: &ServerProcess) -> Value {
 /// Regression test: the gateway started, and limited no request.
 #[test]
 fn gateway_rejects_rules_on_missing_facts() {
-    let output =
-        run_tidegate(&["serve", "--config", SEED_DOCUMENT, "--upstream", "http://127.0.0.1:9"]);
+    let output = run_tidegate(&["serve", "--config", DOCUMENT, "--upstream", "http://127.0.0.1:9"]);
     let errors = utf8_text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("no request at the gateway supplies `tier` and `api_key`"), "{errors}");
     assert!(errors.contains(IDENTITY), "{errors}");
     let folder = TestFolder::new();
-    let seed = std::fs::read_to_string(SEED_DOCUMENT).unwrap();
-    let file = folder.write("rules.yaml", format!("{IDENTITY}\n{seed}"));
+    let document = std::fs::read_to_string(DOCUMENT).unwrap();
+    let file = folder.write("rules.yaml", format!("{IDENTITY}\n{document}"));
     let upstream = RecordingUpstream::start();
     let server = ServerProcess::start_gateway_with_config(&file, &["--upstream", &upstream.url()]);
     assert_eq!(server.gateway_client().get("/api/x").status, 200);
@@ -39,7 +38,7 @@ fn gateway_rejects_rules_on_missing_facts() {
 
 #[test]
 fn decision_api_warns_about_undeclared_facts() {
-    let server = ServerProcess::start(&["--config", SEED_DOCUMENT]);
+    let server = ServerProcess::start(&["--config", DOCUMENT]);
     server.wait_for_log("rules use facts that no `identity` entry supplies");
     let facts = json!({"tier": "free", "api_key": "k", "method": "POST", "path": "/api/x"});
     let body = server.client().check(&facts).body;
@@ -98,7 +97,8 @@ fn reloaded_rule_on_missing_fact_degrades_node() {
     let upstream = RecordingUpstream::start();
     let server = ServerProcess::start_gateway_with_config(&file, &["--upstream", &upstream.url()]);
     assert_eq!(readyz_body(&server)["status"], "ready");
-    folder.write("rules.yaml", "rules: [{ id: b, match: { tier: free }, limit: 9/h }]");
+    let missing = "rules: [{ id: b, match: { tier: free }, limit: 9/h }]";
+    folder.replace_atomically("rules.yaml", missing);
     let body = wait_for("the node to be degraded", || {
         Some(readyz_body(&server)).filter(|body| body["status"] == "degraded")
     });

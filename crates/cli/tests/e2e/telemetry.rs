@@ -2,6 +2,7 @@
 //! the violation log.
 
 mod dashboards_and_alerts;
+mod decision_log;
 mod exposition;
 mod store_metrics;
 mod violation_log;

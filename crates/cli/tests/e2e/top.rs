@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::json;
 use tidegate_testkit::port::ReservedPort;
+use tidegate_testkit::redis::RedisServer;
 use tidegate_testkit::tmux::TmuxSession;
 
 use crate::admin_cli::AdminCliFixture;
@@ -102,6 +103,31 @@ fn live_numbers_agree_with_metrics() {
         assert!(screen.contains("rules version 1, 3 rules"), "{screen}");
         assert!(screen.contains(&format!("process {}", fixture.server.pid())), "{screen}");
     }
+}
+
+#[test]
+fn leased_rule_shows_mode_and_local_share() {
+    let redis = RedisServer::start();
+    let rules = RULES.replacen("30d using fixed_window }", "30d, consistency: leased }", 1);
+    let rules = rules.replace("limit: 2/", "limit: 1000/");
+    let (url, deadline) = (redis.url(), ["--store-deadline", "2s"]);
+    let fixture =
+        AdminCliFixture::start_with(&rules, &[&["--store", &*url], &deadline[..]].concat());
+    let tmux = TmuxSession::start(80, 24);
+    start_top(&tmux, &fixture.url);
+    send_writes(&fixture.server, 80);
+    // At least the first eight requests are charged at the store, one by one.
+    let screen = tmux.wait_until("the share of local decisions", |screen| {
+        let share = screen.split_once("local ").and_then(|(_, rest)| rest.split_once('%'));
+        share.is_some_and(|(share, _)| share.parse::<u32>().is_ok_and(|share| share >= 30))
+            && screen.contains("80 since the start")
+    });
+    assert!(screen.contains("COUNTED"), "{screen}");
+    assert_eq!(rule_row(&screen, "writes")[..3], ["writes", "enforce", "leased"], "{screen}");
+    assert_eq!(rule_row(&screen, "unused")[..3], ["unused", "enforce", "exact"], "{screen}");
+    let writes = fixture.run_json(&["top"])["rules"].clone();
+    let writes = writes.as_array().unwrap().iter().find(|rule| rule["id"] == "writes").cloned();
+    assert_eq!(writes.unwrap()["consistency"], "leased");
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn concurrency_limit_reads_no_log() {
     let mut state = state_after_charge(&log, 3);
     assert_eq!(slots.gauge(state.as_ref(), T0).remaining, 10);
     slots.charge(&mut state, 1, T0);
+    assert_eq!(slots.gauge(state.as_ref(), T0).remaining, 9);
     assert_eq!(log.gauge(state.as_ref(), T0).remaining, 10);
 }
 
@@ -80,4 +81,16 @@ fn own_scale_level_is_plain_bucket() {
     assert!(is_plain(&hour, &hour) && is_plain(&police, &police));
     assert!(!is_plain(&hour, &day), "the level has another rate");
     assert!(!is_plain(&queue, &queue), "the policy queues");
+}
+
+/// A store may write the entries in one order and read them in another.
+#[test]
+fn log_from_its_entries_is_equal() {
+    let policy = policy_of_ten(Algorithm::SlidingWindowLog, HOUR);
+    let mut state = state_after_charge(&policy, 3);
+    policy.charge(&mut state, 2, T0.plus(HOUR).minus(Micros::new(1)));
+    let Some(State { tally: Tally::Log(log), .. }) = state else { panic!("the state is a log") };
+    let entries: Vec<_> = log.entries().copied().collect();
+    assert_eq!(entries.iter().map(|entry| entry.cost).collect::<Vec<_>>(), [3, 2]);
+    assert_eq!(WindowLog::from_entries(entries.into_iter().rev()), *log);
 }

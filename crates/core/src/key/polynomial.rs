@@ -195,6 +195,17 @@ mod tests {
         assert!(lists.len() > 10_000);
     }
 
+    /// A random key meets a multiple of the prime once in 2^60.
+    #[test]
+    fn values_are_reduced_below_prime() {
+        for multiple in [0, PRIME, 2 * PRIME] {
+            for rest in [0, 1, PRIME - 1] {
+                let point = Point { eight_r: 8, value: multiple + rest };
+                assert_eq!(point.reduced(), rest, "{multiple} + {rest}");
+            }
+        }
+    }
+
     #[test]
     fn accumulator_stays_within_bound() {
         let mut point = Point { eight_r: ((1 << 60) - 1) * 8, value: 1 };

@@ -1,4 +1,4 @@
-//! Client identity: no claim of a client gives it a new counter.
+//! Client identity: a client gets no new counter by what it claims about itself.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! What one node has leased of one counter: a state machine without clock, lock or I/O.
+//! The leases of one node on one counter: a state machine without clock, lock or I/O.
 //!
 //! The caller passes the time of the lease clock, and carries questions to the store and answers
 //! back. A lease is void `ttl` after its question was *asked*, so nothing is spent later than that
@@ -17,9 +17,13 @@ use super::wait_estimate::{CounterDebt, wait_until_fits};
 
 /// A counter is leased once it has this many requests within a lease: fewer calls are then needed
 /// than if each request asked the store.
-pub(super) const HOT_REQUESTS: u32 = 8;
+pub(crate) const HOT_REQUESTS: u32 = 5;
 
-/// What a node has leased of one counter.
+/// A counter stays leased while it has this many requests within half a lease to a lease. It is far
+/// from the number above, because a lease that is given up in between wastes units.
+const WARM_REQUESTS: u32 = 2;
+
+/// The leases of a node on one counter.
 #[derive(Debug)]
 pub(super) struct CounterLease {
     policy: Policy,
@@ -30,8 +34,8 @@ pub(super) struct CounterLease {
     demand: DemandMeter,
     /// The question that the store has not answered yet.
     question: Option<Question>,
-    /// The number of the last question. No two counters use the same ones, so that the answer to
-    /// a question of an earlier counter with this key is not taken for this one's.
+    /// The number of the last question. No two counters use the same numbers, so an answer meant
+    /// for an earlier counter with this key is recognised.
     questions: u64,
     last: Option<LastAnswer>,
     /// Set while the store is short.
@@ -39,6 +43,8 @@ pub(super) struct CounterLease {
     /// Until when requests are charged one by one, because the store did not answer.
     direct_until: Timestamp,
     unspent: SmallVec<[UnspentUnits; 1]>,
+    /// Units of ended leases that are not worth returning, since they were last taken.
+    expired: u64,
 }
 
 /// Units that the store has charged and this node may spend.
@@ -58,7 +64,7 @@ struct Lease {
 pub(super) struct Question {
     pub(super) number: u64,
     pub(super) asked_at: Timestamp,
-    /// The least that is of use.
+    /// The smallest grant that is useful.
     pub(super) least: u64,
     pub(super) terms: GrantTerms,
     nodes: u64,
@@ -69,9 +75,12 @@ struct LastAnswer {
     reading: Reading,
     /// When the answer was processed.
     at: Timestamp,
-    /// How much the question was for at least.
+    /// The smallest grant that the question asked for.
     least: u64,
+    /// Units of the last grant.
     granted: u64,
+    /// Whether the counter had room, so that it is not in debt.
+    had_room: bool,
 }
 
 /// While the store is short, the node asks at most once in half a lease.
@@ -125,6 +134,7 @@ impl CounterLease {
             pause: None,
             direct_until: Timestamp::EPOCH,
             unspent: SmallVec::new(),
+            expired: 0,
         }
     }
 
@@ -207,10 +217,19 @@ impl CounterLease {
             _ => question.asked_at.plus(self.pace()),
         };
         self.pause = short.then_some(Pause { until, min_cost });
-        self.last = Some(LastAnswer { reading, at: now, least: question.least, granted });
+        let (least, had_room) = (question.least, granted > 0);
+        self.last = Some(LastAnswer { reading, at: now, least, granted, had_room });
     }
 
-    /// Puts units back that were taken and not used. Returns `false` if their lease has ended.
+    /// Processes the store's answer to a request that it decided, unless a later answer is known.
+    pub(super) fn on_direct_answer(&mut self, cost: u64, reading: Reading, now: Timestamp) {
+        if let Some(last) = self.last.as_mut().filter(|last| reading.now >= last.reading.now) {
+            let had_room = reading.verdict == Verdict::Allow;
+            *last = LastAnswer { reading, at: now, least: cost, had_room, ..*last };
+        }
+    }
+
+    /// Returns units that a request took and does not use to their lease. `false` if it has ended.
     pub(super) fn give_back(&mut self, cost: u64, granted_at: Timestamp, now: Timestamp) -> bool {
         let live = |lease: &&mut Lease| lease.granted_at == granted_at && now < lease.ends_at;
         let lease = self.leases.iter_mut().find(live);
@@ -226,11 +245,11 @@ impl CounterLease {
             || self.leases.iter().any(|lease| lease.granted_at == granted_at && now < lease.ends_at)
     }
 
-    /// Ends leases whose time is over, and gives up the others once the demand is gone. Returns
+    /// Ends expired leases, and gives up the others once there are no more requests. Returns
     /// whether the counter is still in use.
     pub(super) fn sweep(&mut self, now: Timestamp) -> bool {
         self.drop_ended(now);
-        // While there are any requests, they may use the units; returned, some would be lost.
+        // As long as there are requests, they may use the units. Returning units loses some.
         if self.question.is_none() && self.demand.recent_requests(now) == 0 {
             self.retire(now);
         }
@@ -250,8 +269,13 @@ impl CounterLease {
         std::mem::take(&mut self.unspent)
     }
 
+    /// The units that are lost, because they are not worth returning.
+    pub(super) fn take_expired(&mut self) -> u64 {
+        std::mem::take(&mut self.expired)
+    }
+
     /// The reading of a request that was admitted on a lease, or refused because the store is
-    /// short. What is left is what the store had after its last answer, plus what this node holds.
+    /// short. `remaining` is what the store had left in its last answer, plus what this node holds.
     pub(super) fn reading(&self, cost: u64, refused: bool, now: Timestamp) -> Reading {
         let limit = self.policy.limit();
         let Some(last) = &self.last else { return Reading { limit, ..Reading::default() } };
@@ -287,7 +311,8 @@ impl CounterLease {
     }
 
     fn ask(&mut self, least: u64, nodes: u32, now: Timestamp) {
-        let wanted = self.demand.wanted_units(now).max(least).min(self.policy.limit());
+        let wanted =
+            self.demand.wanted_units(self.pause.is_some(), now).max(least).min(self.policy.limit());
         let nodes = u64::from(nodes.max(1));
         self.questions += 1;
         self.question = Some(Question {
@@ -371,6 +396,8 @@ impl CounterLease {
     fn give_up(&mut self, lease: Lease, store_now: Timestamp) {
         if self.policy.is_worth_refunding(lease.left, lease.granted_at, store_now) {
             self.unspent.push(UnspentUnits { units: lease.left, granted_at: lease.granted_at });
+        } else {
+            self.expired = self.expired.saturating_add(lease.left);
         }
     }
 
@@ -378,9 +405,9 @@ impl CounterLease {
         self.pause.is_some_and(|pause| now < pause.until && cost >= pause.min_cost)
     }
 
-    /// Whether too few requests come for a lease to save calls.
+    /// Whether there are too few requests for a lease to save calls.
     fn is_cold(&mut self, now: Timestamp) -> bool {
-        self.demand.recent_requests(now) < HOT_REQUESTS
+        self.demand.recent_requests(now) < WARM_REQUESTS
     }
 
     /// The store's clock, estimated from its last answer.
@@ -395,10 +422,7 @@ impl LastAnswer {
     fn wait_for(&self, policy: &Policy, cost: u64) -> Micros {
         match self.reading.retry {
             Retry::After(wait) if cost <= self.least => wait,
-            // A counter that granted something is not in debt.
-            _ if self.granted > 0 => {
-                wait_until_fits(&self.reading, policy, cost, CounterDebt::None)
-            }
+            _ if self.had_room => wait_until_fits(&self.reading, policy, cost, CounterDebt::None),
             _ => wait_until_fits(&self.reading, policy, cost, CounterDebt::Possible),
         }
     }

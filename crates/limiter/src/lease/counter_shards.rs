@@ -1,4 +1,4 @@
-//! A map from counters to what this node knows of them, divided among locks.
+//! A map from counters to their state on this node, in shards with one lock each.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,7 +8,7 @@ use tidegate_core::key::Fingerprint;
 
 const SHARDS: usize = 64;
 
-/// A map that many threads use at once.
+/// A map for concurrent use.
 #[derive(Debug)]
 pub(crate) struct CounterShards<C>(Box<[Mutex<CounterShard<C>>]>);
 
@@ -16,15 +16,16 @@ pub(crate) struct CounterShards<C>(Box<[Mutex<CounterShard<C>>]>);
 pub(crate) type CounterShard<C> = HashMap<Fingerprint, C, BuildHasherDefault<FingerprintHasher>>;
 
 impl<C> CounterShards<C> {
+    /// Bytes of an entry, estimated.
+    pub(crate) const ENTRY_BYTES: usize = size_of::<Fingerprint>() + size_of::<C>() + 64;
+
     pub(crate) fn new() -> Self {
         Self((0..SHARDS).map(|_| Mutex::default()).collect())
     }
 
-    /// How many counters a shard may hold, so that all together take at most `max_bytes`. The
-    /// size of an entry is an estimate.
+    /// How many counters a shard may hold, so that all together take at most `max_bytes`.
     pub(crate) fn max_per_shard(max_bytes: usize) -> usize {
-        let entry = size_of::<Fingerprint>() + size_of::<C>() + 64;
-        (max_bytes / entry / SHARDS).max(1)
+        (max_bytes / Self::ENTRY_BYTES / SHARDS).max(1)
     }
 
     /// Locks the shard that holds a counter.
@@ -59,5 +60,35 @@ impl Hasher for FingerprintHasher {
 
     fn write_u64(&mut self, number: u64) {
         self.0 = self.0.rotate_left(32) ^ number;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher as _;
+
+    use super::*;
+
+    #[test]
+    fn all_shards_together_stay_within_bytes() {
+        // A key, a number and the overhead take 16 + 8 + 64 bytes.
+        let max = CounterShards::<u64>::max_per_shard;
+        assert_eq!([88 * 64 * 10, 88 * 64 * 10 - 1].map(max), [10, 9]);
+        assert_eq!([0, 88].map(max), [1, 1], "at least one");
+    }
+
+    #[test]
+    fn every_fingerprint_bit_changes_hash() {
+        let hash =
+            |key: Fingerprint| BuildHasherDefault::<FingerprintHasher>::default().hash_one(key);
+        for hi in [0, u64::MAX, 0x0123_4567_89ab_cdef] {
+            let key = Fingerprint { hi, lo: 0xfedc_ba98_7654_3210 };
+            for bit in (0..64).map(|at| 1 << at) {
+                assert_ne!(hash(key), hash(Fingerprint { hi: key.hi ^ bit, ..key }));
+                assert_ne!(hash(key), hash(Fingerprint { lo: key.lo ^ bit, ..key }));
+            }
+        }
+        let build = BuildHasherDefault::<FingerprintHasher>::default();
+        assert_ne!(build.hash_one("ab"), build.hash_one("ba"));
     }
 }

@@ -17,10 +17,10 @@ use crate::node_counters::{ChargeState, NodeCounters, NodeMode};
 use crate::plan::ChargePlan;
 use crate::write_behind::AsyncRequest;
 
-/// How often a request waits for an answer before it is charged at the store.
+/// How many answers a request waits for before it is charged at the store.
 const MAX_WAITS: usize = 3;
 
-/// What became of each charge of a plan.
+/// How far each charge of a plan has got.
 pub(crate) type ChargeStates = SmallVec<[ChargeState; 4]>;
 
 /// How long units of a rule are leased; `None` if the store decides each request.
@@ -32,8 +32,8 @@ pub(crate) fn lease_ttl(rule: &Rule) -> Option<Micros> {
 }
 
 impl<S: Store, L: Store> Limiter<S, L> {
-    /// Decides the leased and asynchronous charges of a plan, and the plan if that suffices.
-    /// Otherwise returns what became of each charge so far.
+    /// Decides the leased and asynchronous charges of a plan, and the plan itself if it has no
+    /// others. Otherwise returns how far each charge has got.
     pub(crate) fn take_units(
         &self,
         counters: &NodeCounters,
@@ -80,7 +80,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         loop {
             let which = indices_for_store(&states);
             if !which.is_empty() && !self.charge_at_store(counters, plan, rules, &which).await {
-                // Charges of an earlier round are undone by hand; there is none in most requests.
+                // The refused call charged nothing. Few requests have charges of earlier rounds.
                 self.undo_charges(plan, rules).await;
                 return refuse_locally(counters, plan, rules, &states);
             }
@@ -161,32 +161,42 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let asked_at = counters.flushes.now();
         self.apply_to_store(Op::Charge, &mut part, rules).await;
         if part.answered_by == AnsweredBy::Store {
-            self.update_views(counters, &part, rules, asked_at);
+            self.update_views(counters, &mut part, rules, asked_at);
         }
         plan.adopt_subset(&part, which);
         !part.readings.iter().any(|reading| reading.verdict.refuses())
     }
 
-    /// Makes the store's readings of asynchronous counters the node's views of them.
+    /// Passes the store's answers on to the node's counters. A reading then says what is left
+    /// for this node: with the units that it holds, without those that it has not flushed.
     fn update_views(
         &self,
         counters: &NodeCounters,
-        part: &ChargePlan<'_>,
+        part: &mut ChargePlan<'_>,
         rules: &Arc<RuleSet>,
         asked_at: Timestamp,
     ) {
         let nodes = self.store.node_count();
         for (i, reading) in part.numbers().into_iter().enumerate() {
-            if let Some(NodeMode::Async { interval }) = NodeMode::of_charge(part, rules, i) {
-                let (charge, rule) = (&part.charges[i], part.rule_index(i));
-                let request = AsyncRequest { charge, rules, rule, interval, nodes };
-                counters.flushes.on_direct_answer(request, reading, asked_at);
-            }
+            let (charge, rule) = (&part.charges[i], part.rule_index(i));
+            let remaining = match NodeMode::of_charge(part, rules, i) {
+                Some(NodeMode::Leased { .. }) => {
+                    let held = counters.leases.on_direct_answer(charge, reading);
+                    reading.remaining.saturating_add(held).min(reading.limit)
+                }
+                Some(NodeMode::Async { interval }) => {
+                    let request = AsyncRequest { charge, rules, rule, interval, nodes };
+                    let open = counters.flushes.on_direct_answer(request, reading, asked_at);
+                    reading.remaining.saturating_sub(open)
+                }
+                None => continue,
+            };
+            part.set_remaining(i, remaining);
         }
     }
 
-    /// Takes units again for those whose lease ended while the request waited: they must not be
-    /// spent. Returns whether there were any.
+    /// Takes new units for charges whose lease ended while the request waited, because the old ones
+    /// must not be spent. Returns whether there were any.
     fn replace_ended_units(
         &self,
         counters: &NodeCounters,
@@ -199,6 +209,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             let ChargeState::Spent(granted_at, _) = states[i] else { continue };
             if !counters.leases.is_live(plan.charges[i].key.fingerprint, granted_at) {
                 ended = true;
+                counters.leases.count_expired(plan.charges[i].cost);
                 let nodes = self.store.node_count();
                 states[i] = match counters.decide_charge(plan, rules, i, nodes, false) {
                     ChargeState::Wait(_) => ChargeState::Store,
@@ -209,7 +220,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         ended
     }
 
-    /// Refunds what the store has charged of a request that is refused after all.
+    /// Refunds what the store has charged for a request that another rule refuses.
     async fn undo_charges(&self, plan: &mut ChargePlan<'_>, rules: &Arc<RuleSet>) {
         let always = |charge: &Charge<'_>| charge.role == Role::Always;
         let undone = plan.take_receipt(rules, |charge| !always(charge));
@@ -262,7 +273,7 @@ fn refuse_locally(
 ) {
     for (i, state) in states.iter().enumerate() {
         let charge = plan.charges[i];
-        counters.give_back(&charge, state);
+        counters.give_back(plan, rules, i, state);
         match *state {
             ChargeState::Spent(_, reading) | ChargeState::Admitted(_, reading) => {
                 let remaining = reading.remaining.saturating_add(charge.cost).min(reading.limit);

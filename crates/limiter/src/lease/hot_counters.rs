@@ -9,6 +9,9 @@ use tidegate_core::time::{Micros, Timestamp};
 /// together; that costs a call to the store, but no exactness.
 const CELLS: usize = 1 << 16;
 
+/// Bytes of all cells.
+pub(crate) const HOT_TABLE_BYTES: usize = CELLS * size_of::<AtomicU32>();
+
 /// The requests of each counter in the current lease, roughly: in the upper half of a cell the
 /// number of the lease since the clock's start, in the lower half the count.
 #[derive(Debug)]
@@ -29,5 +32,37 @@ impl HotCounters {
         let count = if before & 0xffff_0000 == lease { (before & 0xffff).min(0xfffe) } else { 0 };
         self.0[index].store(lease | (count + 1), Relaxed);
         count + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Micros = Micros::new(10);
+
+    fn key(lo: u64) -> Fingerprint {
+        Fingerprint { hi: 7, lo }
+    }
+
+    #[test]
+    fn requests_of_one_lease_are_counted() {
+        for start in [0_u64, 90, 655_350, 1_700_000_000_000_000] {
+            let hot = HotCounters::new();
+            let count =
+                |after| hot.count(key(u64::MAX - 1), LEASE, Timestamp::from_micros(start + after));
+            assert_eq!([count(0), count(4), count(9)], [1, 2, 3], "{start}");
+            assert_eq!([count(10), count(19)], [1, 2], "{start}: the next lease");
+            assert_eq!(count(30), 1, "{start}");
+        }
+    }
+
+    #[test]
+    fn counters_have_cells_of_their_own() {
+        let (hot, now) = (HotCounters::new(), Timestamp::from_micros(50));
+        for lo in [0, 1, 2, 0xffff, 0x1234_5678_0000_0005] {
+            assert_eq!([1, 2].map(|_| hot.count(key(lo), LEASE, now)), [1, 2], "{lo:x}");
+        }
+        assert_eq!(hot.count(key(0x5_0001), LEASE, now), 3, "it shares the second cell");
     }
 }

@@ -1,4 +1,4 @@
-//! All counters of which this node holds leases, in bounded memory.
+//! All counters that this node leases, in bounded memory.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::store::Charge;
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_rules::RuleSet;
+use tidegate_rules::{Rule, RuleSet};
 
 use super::counter_lease::{CounterLease, HOT_REQUESTS, Question, Take, UnspentUnits};
 use super::counter_shards::CounterShards;
@@ -27,7 +27,7 @@ pub(crate) struct LeaseBook {
     hot: HotCounters,
     pub(super) tasks: Arc<TaskQueue>,
     stats: LeaseCounters,
-    /// How many counters there were.
+    /// The number of counters created so far.
     counters: AtomicU64,
     pub(crate) bug: BugSwitch,
 }
@@ -48,6 +48,7 @@ struct LeaseCounters {
     spent: AtomicU64,
     granted: AtomicU64,
     returned: AtomicU64,
+    expired: AtomicU64,
     questions: AtomicU64,
     refused: AtomicU64,
 }
@@ -62,7 +63,7 @@ pub(crate) struct LeaseRequest<'a> {
     pub(crate) nodes: u32,
 }
 
-/// What became of a request for units.
+/// The outcome of a request for units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakeOutcome {
     /// Units were spent that the store granted at this instant.
@@ -76,6 +77,9 @@ pub(crate) enum TakeOutcome {
 }
 
 impl LeaseBook {
+    /// Bytes of one counter, estimated.
+    pub(crate) const COUNTER_BYTES: usize = CounterShards::<LeasedCounter>::ENTRY_BYTES;
+
     pub(crate) fn new(clock: LeaseClock, max_bytes: usize, tasks: Arc<TaskQueue>) -> Self {
         Self {
             clock,
@@ -130,8 +134,7 @@ impl LeaseBook {
         outcome
     }
 
-    /// Puts units back that a request took and does not use. Returns `false` if their lease has
-    /// ended.
+    /// Returns units that a request took and does not use to their lease. `false` if it has ended.
     pub(crate) fn give_back(&self, key: Fingerprint, cost: u64, granted_at: Timestamp) -> bool {
         let now = self.clock.now();
         let mut shard = self.shards.lock(key);
@@ -141,6 +144,12 @@ impl LeaseBook {
             self.stats.spent.fetch_sub(cost, Relaxed);
         }
         back
+    }
+
+    /// Counts units that a request took and does not use, because their lease has ended.
+    pub(crate) fn count_expired(&self, cost: u64) {
+        self.stats.spent.fetch_sub(cost, Relaxed);
+        self.stats.expired.fetch_add(cost, Relaxed);
     }
 
     /// Whether units taken from this lease may still be spent.
@@ -153,15 +162,34 @@ impl LeaseBook {
     /// Processes the store's answer to a question, and wakes the requests that wait for it.
     pub(super) fn on_answer(&self, key: Fingerprint, question: u64, answer: Option<Reading>) {
         let now = self.clock.now();
-        let mut shard = self.shards.lock(key);
-        let Some(counter) = shard.get_mut(&key) else { return };
         let granted = answer.map_or(0, |reading| reading.granted.into());
         self.stats.granted.fetch_add(granted, Relaxed);
+        let mut shard = self.shards.lock(key);
+        let counter = shard.get_mut(&key);
+        let asked = |counter: &LeasedCounter| {
+            counter.lease.question().is_some_and(|asked| asked.number == question)
+        };
+        let Some(counter) = counter.filter(|counter| asked(counter)) else {
+            // The counter was reset, or its rule changed. No request spends these units.
+            self.stats.expired.fetch_add(granted, Relaxed);
+            return;
+        };
         counter.lease.on_answer(question, answer, now);
         let waiting = std::mem::take(&mut counter.waiting);
         self.enqueue(key, counter, None);
         drop(shard);
         waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Processes the store's answer to a request that it decided. Returns the units that this node
+    /// holds of the counter.
+    pub(crate) fn on_direct_answer(&self, charge: &Charge<'_>, reading: Reading) -> u64 {
+        let now = self.clock.now();
+        let key = charge.key.fingerprint;
+        self.shards.lock(key).get_mut(&key).map_or(0, |counter| {
+            counter.lease.on_direct_answer(charge.cost, reading, now);
+            counter.lease.units_left()
+        })
     }
 
     /// Completes when the question has been answered.
@@ -179,7 +207,7 @@ impl LeaseBook {
         .await;
     }
 
-    /// Ends leases whose time is over, and forgets counters that are no longer in demand.
+    /// Ends expired leases, and forgets counters that get no more requests.
     pub(crate) fn sweep(&self) {
         let now = self.clock.now();
         for mut shard in self.shards.iter() {
@@ -213,6 +241,7 @@ impl LeaseBook {
         let mut shard = self.shards.lock(key);
         if let Some(counter) = shard.remove(&key) {
             drop(shard);
+            self.stats.expired.fetch_add(counter.lease.units_left(), Relaxed);
             counter.waiting.into_iter().for_each(Waker::wake);
         }
     }
@@ -223,19 +252,20 @@ impl LeaseBook {
             counters += shard.len();
             held += shard.values().map(|counter| counter.lease.units_left()).sum::<u64>();
         }
-        let LeaseCounters { spent, granted, returned, questions, refused } = &self.stats;
+        let LeaseCounters { spent, granted, returned, expired, questions, refused } = &self.stats;
         LeaseStats {
             counters,
             units_held: held,
             units_granted: granted.load(Relaxed),
             units_spent: spent.load(Relaxed),
             units_returned: returned.load(Relaxed),
+            units_expired: expired.load(Relaxed),
             questions: questions.load(Relaxed),
             refused: refused.load(Relaxed),
         }
     }
 
-    /// Charges a counter when there is time; no request waits for it.
+    /// Charges a counter in the background; no request waits for it.
     pub(super) fn charge_later(&self, charge: &Charge<'_>, rules: &Arc<RuleSet>, rule: u32) {
         self.tasks.push_lease(LeaseTask {
             rules: Arc::clone(rules),
@@ -246,6 +276,15 @@ impl LeaseBook {
         });
     }
 
+    /// Calls `visit` with the rule of each counter and the units held of it.
+    pub(crate) fn for_each_counter(&self, mut visit: impl FnMut(&Rule, u64)) {
+        for shard in self.shards.iter() {
+            for counter in shard.values() {
+                visit(&counter.rules[counter.rule], counter.lease.units_left());
+            }
+        }
+    }
+
     /// The units that this node holds of a counter.
     pub(crate) fn units_held(&self, key: Fingerprint) -> u64 {
         self.shards.lock(key).get(&key).map_or(0, |counter| counter.lease.units_left())
@@ -253,7 +292,7 @@ impl LeaseBook {
 
     fn new_counter(&self, request: &LeaseRequest<'_>, seen: u32, now: Timestamp) -> LeasedCounter {
         let policy = *request.charge.policy;
-        // More questions than a counter can ask.
+        // Leaves room for more questions than one counter can ask.
         let first_question = self.counters.fetch_add(1, Relaxed) << 32;
         LeasedCounter {
             lease: CounterLease::new(policy, request.ttl, self.bug, seen, first_question, now),
@@ -285,7 +324,7 @@ impl LeaseBook {
         (counter.rules, counter.rule) = (Arc::clone(request.rules), request.rule);
     }
 
-    /// Queues what a counter wants of the store.
+    /// Queues a counter's calls to the store.
     fn enqueue(&self, key: Fingerprint, counter: &mut LeasedCounter, asked: Option<Question>) {
         if let Some(Question { number, least, terms, .. }) = asked {
             self.stats.questions.fetch_add(1, Relaxed);
@@ -295,6 +334,7 @@ impl LeaseBook {
             self.stats.returned.fetch_add(units, Relaxed);
             self.push_task(key, counter, LeaseTaskKind::Return { units, granted_at });
         }
+        self.stats.expired.fetch_add(counter.lease.take_expired(), Relaxed);
     }
 
     fn push_task(&self, key: Fingerprint, counter: &LeasedCounter, kind: LeaseTaskKind) {

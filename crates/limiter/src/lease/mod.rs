@@ -38,8 +38,10 @@ use crate::refund::refund_charges;
 use crate::write_behind::{AsyncRequest, AsyncStats};
 use task_queue::StoreTaskKind;
 
+pub(crate) use counter_lease::HOT_REQUESTS;
 pub(crate) use counter_shards::CounterShards;
 pub(crate) use decision::lease_ttl;
+pub(crate) use hot_counters::HOT_TABLE_BYTES;
 pub(crate) use lease_book::{LeaseBook, LeaseRequest, TakeOutcome};
 pub(crate) use seeded_bug::BugSwitch;
 #[cfg(feature = "seeded-bugs")]
@@ -50,7 +52,7 @@ pub use task_queue::StoreTask;
 pub(crate) use task_queue::{LeaseTask, LeaseTaskKind, TaskQueue};
 pub(crate) use wait_estimate::{CounterDebt, wait_until_fits};
 
-/// The bytes that leased and asynchronous counters of a node take at most, by default.
+/// The default memory limit of a node's leased and asynchronous counters, in bytes.
 pub const DEFAULT_LEASE_BYTES: usize = 64 << 20;
 
 /// The clock that ends leases. It must count on while the process is stopped or the machine
@@ -58,23 +60,50 @@ pub const DEFAULT_LEASE_BYTES: usize = 64 << 20;
 #[derive(Clone)]
 pub struct LeaseClock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
-/// What the leases of this node amount to. Numbers of units and questions count from the start.
+/// Statistics of this node's leases. Units and questions are counted from the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseStats {
-    /// Counters that are leased at present, or were a moment ago.
+    /// Counters that are leased now, or were a moment ago.
     pub counters: usize,
-    /// Units that the node holds at present.
+    /// Units that the node holds now.
     pub units_held: u64,
     /// Units that the store granted.
     pub units_granted: u64,
     /// Units spent on requests.
     pub units_spent: u64,
-    /// Units returned to the store.
+    /// Units returned to the store. It gives back those that have not drained since the grant.
     pub units_returned: u64,
+    /// Units that were neither spent nor returned when their lease ended.
+    pub units_expired: u64,
     /// Questions to the store.
     pub questions: u64,
     /// Requests refused without asking the store, because it was short.
     pub refused: u64,
+}
+
+/// A call to the store that a node made for its counters, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreCallReport {
+    /// Units of one counter were asked for.
+    Grant {
+        /// The ID of the counter's rule.
+        rule: Box<str>,
+        /// The most that were asked for.
+        most: u32,
+        /// How many the store granted; `None` if it did not answer.
+        granted: Option<u32>,
+    },
+    /// The node reported to the store what it had admitted.
+    Flush {
+        /// Number of counters in the call.
+        counters: usize,
+        /// How many of them the store answered for.
+        answered: usize,
+        /// Units of all of them.
+        units: u64,
+    },
+    /// Units were returned, or a shadow rule was charged.
+    Other,
 }
 
 impl LeaseClock {
@@ -138,16 +167,17 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.node_counters.as_ref()?.tasks.pop()
     }
 
-    /// Makes a call to the store, and processes its answer.
-    pub async fn run_lease_task(&self, task: StoreTask) {
-        let Some(counters) = &self.node_counters else { return };
+    /// Makes a call to the store, and processes its answer. Returns what the call was for and what
+    /// came of it.
+    pub async fn run_lease_task(&self, task: StoreTask) -> StoreCallReport {
+        let Some(counters) = &self.node_counters else { return StoreCallReport::Other };
         match task.0 {
             StoreTaskKind::Counter(task) => self.call_for_counter(counters, task).await,
             StoreTaskKind::Flush(batch) => self.run_flush(&counters.flushes, batch).await,
         }
     }
 
-    async fn call_for_counter(&self, counters: &NodeCounters, task: LeaseTask) {
+    async fn call_for_counter(&self, counters: &NodeCounters, task: LeaseTask) -> StoreCallReport {
         let book = &counters.leases;
         let charge =
             |cost| Charge { lent: true, ..Charge::plain(task.store_key(), &task.policy, cost) };
@@ -158,6 +188,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 let answered =
                     self.store.apply(Op::Grant(terms), &[charge(least)], &mut readings).await;
                 answer.reading = answered.is_ok().then_some(readings[0]);
+                drop(answer);
+                let granted = answered.is_ok().then_some(readings[0].granted);
+                return StoreCallReport::Grant {
+                    rule: task.rules[task.rule].id().into(),
+                    most: terms.most,
+                    granted,
+                };
             }
             LeaseTaskKind::Return { units, granted_at } => {
                 readings[0].now = granted_at;
@@ -181,10 +218,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 _ = self.store.apply(Op::Reset, &[charge(1)], &mut readings).await;
             }
         }
+        StoreCallReport::Other
     }
 
-    /// Returns unspent units of leases that have ended, and of counters that are no longer in
-    /// demand. Flushes the asynchronous counters whose time has come.
+    /// Returns unspent units of ended leases, and of counters that get no more requests. Flushes
+    /// the asynchronous counters that are due.
     pub fn sweep_leases(&self) {
         if let Some(counters) = &self.node_counters {
             counters.sweep();
@@ -199,22 +237,32 @@ impl<S: Store, L: Store> Limiter<S, L> {
         }
     }
 
-    /// What the leases of this node amount to, if it leases.
+    /// Statistics of this node's leases, if it leases.
     #[must_use]
     pub fn lease_stats(&self) -> Option<LeaseStats> {
         self.node_counters.as_ref().map(|counters| counters.leases.stats())
     }
 
-    /// What the asynchronous counters of this node amount to, if it has any.
+    /// Statistics of this node's asynchronous counters, if it has any.
     #[must_use]
     pub fn async_stats(&self) -> Option<AsyncStats> {
         self.node_counters.as_ref().map(|counters| counters.flushes.stats())
     }
 
-    /// The units that this node holds of a rule's counter for these facts.
-    pub(crate) fn units_held(&self, rules: &RuleSet, rule: &Rule, facts: &Facts<'_>) -> u64 {
-        let counters = self.node_counters.as_ref();
-        counters.map_or(0, |it| it.leases.units_held(rule.fingerprint(facts, rules)))
+    /// What this node holds of a rule's counter for these facts: units to spend, or units that it
+    /// has not flushed; `None` if the store decides every request.
+    pub(crate) fn units_held(
+        &self,
+        rules: &RuleSet,
+        rule: &Rule,
+        facts: &Facts<'_>,
+    ) -> Option<u64> {
+        let counters = self.node_counters.as_ref()?;
+        let key = rule.fingerprint(facts, rules);
+        match NodeMode::of(rule)? {
+            NodeMode::Leased { .. } => Some(counters.leases.units_held(key)),
+            NodeMode::Async { .. } => Some(counters.flushes.open_units(key)),
+        }
     }
 }
 

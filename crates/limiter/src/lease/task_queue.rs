@@ -1,5 +1,5 @@
-//! What the leased and asynchronous counters of this node want of the store. The limiter starts no
-//! tasks itself: the caller takes them from here and runs them concurrently.
+//! The calls to the store that leased and asynchronous counters of this node need. The limiter
+//! starts no tasks itself: the caller takes them from here and runs them concurrently.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -9,7 +9,7 @@ use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
 use tidegate_core::store::Charge;
 use tidegate_core::time::{Micros, Timestamp};
-use tidegate_rules::RuleSet;
+use tidegate_rules::{Rule, RuleSet};
 
 use super::async_counter::{Admission, AsyncCounter, Flush, FlushOutcome};
 use super::flush_batch::{CounterFlush, FlushBatch, MAX_BATCH};
@@ -61,7 +61,7 @@ pub(crate) struct AsyncRequest<'a> {
     pub(crate) nodes: u32,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdmitOutcome {
     /// The node admitted it; this flush reports it.
@@ -75,6 +75,9 @@ pub(crate) enum AdmitOutcome {
 }
 
 impl AsyncBook {
+    /// Bytes of one counter, estimated.
+    pub(crate) const COUNTER_BYTES: usize = CounterShards::<TrackedCounter>::ENTRY_BYTES;
+
     pub(crate) fn new(clock: LeaseClock, max_bytes: usize, tasks: Arc<TaskQueue>) -> Self {
         Self {
             clock,
@@ -118,8 +121,8 @@ impl AsyncBook {
         outcome
     }
 
-    /// Takes back what a request was charged and does not use, if it has not been sent. Returns
-    /// `false` otherwise.
+    /// Cancels a request's charge if its units have not been sent to the store yet. Returns whether
+    /// it did.
     pub(crate) fn take_back(&self, key: Fingerprint, cost: u64, flush: u64) -> bool {
         let mut shard = self.shards.lock(key);
         let tracked = shard.get_mut(&key);
@@ -130,42 +133,48 @@ impl AsyncBook {
         back
     }
 
-    /// Takes back what a refused request was charged, or refunds it at the store later.
-    pub(crate) fn give_back(&self, charge: &Charge<'_>, flush: u64, charged_at: Timestamp) {
-        let key = charge.key.fingerprint;
-        if self.take_back(key, charge.cost, flush) {
-            return;
+    /// Takes back what a refused request was charged, or refunds it at the store later. The counter
+    /// may be forgotten by then.
+    pub(crate) fn give_back(
+        &self,
+        charge: &Charge<'_>,
+        (rules, rule): (&Arc<RuleSet>, u32),
+        flush: u64,
+        charged_at: Timestamp,
+    ) {
+        let Charge { key, cost, policy, .. } = *charge;
+        if !self.take_back(key.fingerprint, cost, flush) {
+            self.tasks.push_lease(LeaseTask {
+                rules: Arc::clone(rules),
+                rule,
+                key: key.fingerprint,
+                policy: *policy,
+                kind: LeaseTaskKind::Return { units: cost, granted_at: charged_at },
+            });
         }
-        let shard = self.shards.lock(key);
-        let Some(tracked) = shard.get(&key) else { return };
-        self.tasks.push_lease(LeaseTask {
-            rules: Arc::clone(&tracked.rules),
-            rule: tracked.rule,
-            key,
-            policy: *charge.policy,
-            kind: LeaseTaskKind::Return { units: charge.cost, granted_at: charged_at },
-        });
     }
 
-    /// Processes the store's answer to a request that it decided.
+    /// Processes the store's answer to a request that it decided. Returns the units that the store
+    /// has not answered for.
     pub(crate) fn on_direct_answer(
         &self,
         request: AsyncRequest<'_>,
         reading: Reading,
         asked_at: Timestamp,
-    ) {
+    ) -> u64 {
         let now = self.clock.now();
         let key = request.charge.key.fingerprint;
         let mut shard = self.shards.lock(key);
         if shard.len() >= self.max_counters_per_shard && !shard.contains_key(&key) {
-            return;
+            return 0;
         }
         let tracked = shard.entry(key).or_insert_with(|| TrackedCounter::new(&request, asked_at));
         tracked.follow(&request);
         tracked.counter.on_direct_answer(reading, asked_at, now);
+        tracked.counter.open_units()
     }
 
-    /// Processes what became of a flush, and wakes the requests that wait for it.
+    /// Processes the outcome of a flush, and wakes the requests that wait for it.
     pub(super) fn on_flushed(
         &self,
         key: Fingerprint,
@@ -209,7 +218,7 @@ impl AsyncBook {
         .await;
     }
 
-    /// Flushes the counters whose time has come, and forgets those that are no longer used.
+    /// Flushes the counters that are due, and forgets those that are no longer used.
     pub(crate) fn sweep(&self) {
         self.flush_where(AsyncCounter::flush_if_due);
     }
@@ -219,8 +228,8 @@ impl AsyncBook {
         self.flush_where(AsyncCounter::flush_now);
     }
 
-    /// Moves the counters to the rules that `successor` names. What was admitted on a counter that
-    /// no rule uses any more is dropped.
+    /// Moves the counters to the rules that `successor` names. Drops counters that no rule uses any
+    /// more, with their unreported units.
     pub(crate) fn move_to(
         &self,
         rules: &Arc<RuleSet>,
@@ -240,7 +249,7 @@ impl AsyncBook {
         }
     }
 
-    /// Forgets a counter that was reset, with what was admitted on it.
+    /// Forgets a counter that was reset, with its unreported units.
     pub(crate) fn forget(&self, key: Fingerprint) {
         let mut shard = self.shards.lock(key);
         if let Some(tracked) = shard.remove(&key) {
@@ -251,6 +260,20 @@ impl AsyncBook {
 
     pub(super) fn count_call(&self) {
         self.totals.calls.fetch_add(1, Relaxed);
+    }
+
+    /// Calls `visit` with the rule of each counter and its open units.
+    pub(crate) fn for_each_counter(&self, mut visit: impl FnMut(&Rule, u64)) {
+        for shard in self.shards.iter() {
+            for tracked in shard.values() {
+                visit(&tracked.rules[tracked.rule], tracked.counter.open_units());
+            }
+        }
+    }
+
+    /// Units of a counter that the store has not answered for.
+    pub(crate) fn open_units(&self, key: Fingerprint) -> u64 {
+        self.shards.lock(key).get(&key).map_or(0, |tracked| tracked.counter.open_units())
     }
 
     pub(crate) fn stats(&self) -> AsyncStats {
@@ -313,7 +336,7 @@ impl TrackedCounter {
         CounterFlush { rules, rule: self.rule, key, policy, number, units }
     }
 
-    /// Goes on under the rules of a request.
+    /// Switches to the rule set of a request if it is another one.
     fn follow(&mut self, request: &AsyncRequest<'_>) {
         if Arc::ptr_eq(&self.rules, request.rules) && self.rule == request.rule {
             return;

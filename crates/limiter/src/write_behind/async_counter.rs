@@ -1,10 +1,8 @@
-//! What one node has admitted on one asynchronous counter: a state machine without clock, lock or
-//! I/O.
+//! One asynchronous counter on one node: a state machine without clock, lock or I/O.
 //!
 //! The caller passes the time of the lease clock, and carries flushes to the store and answers
-//! back. Units are *open* from their admission until the store has answered for them. A node never
-//! has more than its part of the limit open, so the nodes together admit at most one limit that the
-//! store does not know of.
+//! back. Units are *open* from their admission until the store has confirmed them. A node never has
+//! more than its part of the limit open, so at most one limit in total is unknown to the store.
 
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::policy::Policy;
@@ -12,7 +10,7 @@ use tidegate_core::time::{Micros, Timestamp};
 
 use super::counter_view::{CounterView, overshoot};
 
-/// What a node has admitted on one counter.
+/// A node's view of a counter, and the units that it admitted and has not reported.
 #[derive(Debug)]
 pub(super) struct AsyncCounter {
     policy: Policy,
@@ -33,7 +31,7 @@ pub(super) struct AsyncCounter {
     last_flush_at: Timestamp,
     /// Whether a request needed a newer view since the last flush.
     needs_view: bool,
-    /// Until when no flush is sent before its time, because the store did not answer.
+    /// Before this time no flush is sent early, because the store did not answer.
     direct_until: Timestamp,
 }
 
@@ -47,7 +45,7 @@ pub(super) struct Flush {
     asked_at: Timestamp,
 }
 
-/// What became of a flush.
+/// The outcome of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FlushOutcome {
     /// The store charged the units.
@@ -93,7 +91,7 @@ impl AsyncCounter {
         &self.policy
     }
 
-    /// Units that the store has not answered for.
+    /// Units that the store has not confirmed.
     pub(super) fn open_units(&self) -> u64 {
         let in_flight = self.in_flight.map_or(0, |flush| flush.units);
         self.unsent.saturating_add(in_flight).saturating_add(self.lost)
@@ -128,7 +126,7 @@ impl AsyncCounter {
         Admission::Admitted(flush)
     }
 
-    /// Takes back the units of a request, if they have not been sent. Returns `false` otherwise.
+    /// Cancels the units of a request if they have not been sent. Returns whether it did.
     pub(super) const fn take_back(&mut self, cost: u64, flush: u64) -> bool {
         let is_unsent = flush >= self.unsent_since && cost <= self.unsent;
         if is_unsent {
@@ -147,7 +145,7 @@ impl AsyncCounter {
         self.update_view(CounterView::new(reading, asked_at, now), now);
     }
 
-    /// Processes what became of a flush. Returns the units that did not fit, or `None` if this
+    /// Processes the outcome of a flush. Returns the units that did not fit, or `None` if this
     /// flush is not in flight.
     pub(super) fn on_flushed(
         &mut self,
@@ -163,7 +161,12 @@ impl AsyncCounter {
             FlushOutcome::Answered(reading) => {
                 self.lost = 0;
                 self.direct_until = Timestamp::EPOCH;
-                self.update_view(CounterView::new(reading, flush.asked_at, now), now);
+                let view = CounterView::new(reading, flush.asked_at, now);
+                // A later answer includes the flush, unless the store's clock went back: then it
+                // shows room that the flush has used.
+                let known = self.view.as_ref();
+                let is_overtaken = known.is_some_and(|known| !view.is_later_than(known));
+                self.view = (!is_overtaken).then_some(view);
                 return Some(overshoot(&self.policy, flush.units, &reading));
             }
             FlushOutcome::NotApplied => {
@@ -191,7 +194,7 @@ impl AsyncCounter {
         self.in_flight.is_some() || self.unsent > 0 || self.fresh_view(now).is_some()
     }
 
-    /// Counts by another policy from now on. The view is void.
+    /// Switches to another policy, and drops the view.
     pub(super) fn follow(&mut self, policy: Policy, interval: Micros) {
         if self.policy != policy {
             (self.policy, self.view) = (policy, None);
@@ -212,8 +215,10 @@ impl AsyncCounter {
     pub(super) fn refusal(&self, cost: u64, now: Timestamp) -> Reading {
         let needed = self.open_units().saturating_add(cost);
         let wait = self.view.map(|view| view.wait_for(&self.policy, needed, now));
+        // The answer to the next flush rounds up again.
+        let wait = Micros::new(wait.unwrap_or_default().get().saturating_add(1));
         let next_flush = self.last_flush_at.plus(self.interval).since(now);
-        let wait = wait.unwrap_or_default().max(next_flush).max(Micros::new(1));
+        let wait = wait.max(next_flush);
         Reading { verdict: Verdict::Deny, retry: Retry::After(wait), ..self.reading(now) }
     }
 

@@ -1,4 +1,4 @@
-//! What a node knows of a counter from the store's last answer, and what follows from it later.
+//! A node's view of a counter: the store's last answer, and what can be concluded from it later.
 
 use tidegate_core::decision::Reading;
 use tidegate_core::policy::{Meter, Policy};
@@ -22,7 +22,7 @@ impl CounterView {
         Self { reading, asked_at, answered_at }
     }
 
-    /// How old the view is at most.
+    /// The age of the view, at most.
     pub(super) const fn age(&self, now: Timestamp) -> Micros {
         now.since(self.asked_at)
     }
@@ -32,7 +32,6 @@ impl CounterView {
         self.reading.now >= other.reading.now
     }
 
-    /// The units that fit, if no other node charges any. A bucket has drained since; a window is
     /// The units that fit, if no other node charges any. A bucket has drained since; a window is
     /// taken as it was until it is empty.
     pub(super) fn room(&self, policy: &Policy, now: Timestamp) -> u64 {
@@ -97,8 +96,8 @@ const fn sum(a: Micros, b: Micros) -> Micros {
     Micros::new(a.get().saturating_add(b.get()))
 }
 
-/// Of `cost` units that were charged by force, those that did not fit. The reading of a window
-/// does not show debt, so of a window it is the whole cost.
+/// The part of `cost` forced units that did not fit. The reading of a window does not show debt, so
+/// for a window this is the whole cost.
 pub(super) fn overshoot(policy: &Policy, cost: u64, reading: &Reading) -> u64 {
     match policy.meter() {
         _ if !reading.verdict.refuses() => 0,

@@ -10,10 +10,11 @@ use tidegate_rules::RuleSet;
 
 use super::async_book::AsyncBook;
 use super::async_counter::FlushOutcome;
+use crate::lease::StoreCallReport;
 use crate::limiter::Limiter;
 
 /// The most counters that one call flushes.
-pub(super) const MAX_BATCH: usize = 64;
+pub(crate) const MAX_BATCH: usize = 64;
 
 /// The flushes of one call, of different counters.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ impl CounterFlush {
 
 impl<S: Store, L: Store> Limiter<S, L> {
     /// Charges by force what was admitted: it must count even where it does not fit.
-    pub(crate) async fn run_flush(&self, book: &AsyncBook, batch: FlushBatch) {
+    pub(crate) async fn run_flush(&self, book: &AsyncBook, batch: FlushBatch) -> StoreCallReport {
         let charges: Vec<Charge<'_>> = batch.0.iter().map(CounterFlush::charge).collect();
         let mut readings = vec![Reading::default(); charges.len()];
         let outcomes = vec![FlushOutcome::Unknown; charges.len()];
@@ -53,6 +54,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
                 Err(error) if error.unknown.contains(&i) => FlushOutcome::Unknown,
                 Err(_) => FlushOutcome::NotApplied,
             };
+        }
+        let is_answered = |outcome: &&FlushOutcome| matches!(outcome, FlushOutcome::Answered(_));
+        StoreCallReport::Flush {
+            counters: batch.0.len(),
+            answered: answer.outcomes.iter().filter(is_answered).count(),
+            units: batch.0.iter().map(|flush| flush.units).sum(),
         }
     }
 }

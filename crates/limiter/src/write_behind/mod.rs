@@ -23,15 +23,15 @@ use tidegate_core::time::Micros;
 use tidegate_rules::{Consistency, Rule};
 
 pub(crate) use async_book::{AdmitOutcome, AsyncBook, AsyncRequest};
-pub(crate) use flush_batch::FlushBatch;
+pub(crate) use flush_batch::{FlushBatch, MAX_BATCH};
 
-/// What the asynchronous counters of this node amount to. Numbers of units, flushes and requests
-/// count from the start.
+/// Statistics of this node's asynchronous counters. Units, flushes and requests are counted from
+/// the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AsyncStats {
     /// Counters that the node has a view of.
     pub counters: usize,
-    /// Units admitted that the store has not answered for.
+    /// Units admitted that the store has not confirmed.
     pub units_open: u64,
     /// Units that the node admitted without asking the store.
     pub units_admitted: u64,

@@ -589,7 +589,7 @@ local function careful()
       end
     end
 
-    -- Renews the leases of concurrency slots from now, including lapsed ones. Ordinary logs are not
+    -- Renews concurrency slots from now, including those that have expired. Ordinary logs are not
     -- renewed.
     local function log_renew(policy, key, cost, charged_at)
       if policy[4] == policy[2] then return end

@@ -243,7 +243,11 @@ impl<'a> HistoryPlayer<'a> {
             role: rule.role,
             grace: rule.grace.as_ref(),
             ban: rule.ban.as_ref(),
-            ..Charge::plain(Key { rule: NAMES[i], fingerprint, namespace }, policy, 1)
+            ..Charge::plain(
+                Key { namespace, ..Key::without_namespace(NAMES[i], fingerprint) },
+                policy,
+                1,
+            )
         }
     }
 

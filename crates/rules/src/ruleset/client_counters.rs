@@ -28,7 +28,8 @@ pub struct ClientCounter<'a> {
     pub rule: u32,
     /// Its key in the store.
     pub key: Key<'a>,
-    /// Its key before the rule's algorithm or window changed, if that usage still counts.
+    /// Its key before the rule's algorithm, window or number of parts changed, if that usage still
+    /// counts.
     pub previous_key: Option<Key<'a>>,
     /// The parts of the key as text, with replacements for missing parts.
     pub parts: Vec<(String, String)>,

@@ -84,6 +84,8 @@ impl RuleSet {
             parts: Arc::default(),
             replaces: Arc::default(),
             namespace: namespace.finish(),
+            split_parts: 0..0,
+            split_part: None,
         };
         let index = RuleIndex::build(vec![IndexEntry::new(0, &rule.conditions)]);
         Self {
@@ -105,6 +107,7 @@ impl RuleSet {
             global_owner: self.global_owner,
             is_inline_limit: true,
             is_shared: self.is_shared,
+            has_split_rules: false,
             has_replacements: false,
             extensions: RuleSetExtensions::default(),
         }

@@ -24,8 +24,8 @@ fn key_by(rule: &Rule) -> Vec<&str> {
 }
 
 #[test]
-fn design_document_loads() {
-    let set = compile(include_str!("../testdata/design.yaml"));
+fn full_example_loads() {
+    let set = compile(include_str!("../testdata/full_example.yaml"));
     assert_eq!(policy_numbers(&set.rules()[0]), (Algorithm::TokenBucket, 10, 1, 20));
     assert_eq!(
         policy_numbers(&set.rules()[1]),
@@ -64,8 +64,8 @@ fn design_document_loads() {
 }
 
 #[test]
-fn seed_000_policies_load() {
-    let set = compile(include_str!("../testdata/seed_000.yaml"));
+fn policy_list_with_other_names_loads() {
+    let set = compile(include_str!("../testdata/policy_list.yaml"));
     let rules = set.rules();
     assert_eq!(policy_numbers(&rules[0]), (Algorithm::TokenBucket, 100, 60, 100));
     assert_eq!(policy_numbers(&rules[1]), (Algorithm::SlidingWindowLog, 1000, 3600, 1000));
@@ -80,8 +80,8 @@ fn seed_000_policies_load() {
 }
 
 #[test]
-fn seed_001_endpoint_limits_load() {
-    let set = compile(include_str!("../testdata/seed_001.yaml"));
+fn endpoint_limits_without_ids_load() {
+    let set = compile(include_str!("../testdata/endpoint_limits.yaml"));
     assert_eq!(policy_numbers(&set.rules()[0]), (Algorithm::TokenBucket, 100, 60, 100));
     assert_eq!(key_by(&set.rules()[0]), ["ip"]);
     assert_eq!(key_by(&set.rules()[1]), ["api_key"]);
@@ -90,8 +90,8 @@ fn seed_001_endpoint_limits_load() {
 }
 
 #[test]
-fn seed_002_tiers_and_endpoints_load() {
-    let set = compile(include_str!("../testdata/seed_002.yaml"));
+fn tiers_and_internal_endpoints_load() {
+    let set = compile(include_str!("../testdata/tiers_and_internal_admin.yaml"));
     assert_eq!(*set.rules()[2].limit(), RuleLimit::Unlimited);
     assert_eq!(*set.rules()[5].limit(), RuleLimit::Deny);
     assert!(matches!(set.rules()[4].mode(), RuleMode::Warn(_)));
@@ -103,8 +103,8 @@ fn seed_002_tiers_and_endpoints_load() {
 }
 
 #[test]
-fn seed_003_table_rows_load() {
-    let set = compile(include_str!("../testdata/seed_003.yaml"));
+fn table_rows_load() {
+    let set = compile(include_str!("../testdata/table_rows.yaml"));
     let rules = set.rules();
     assert_eq!(policy_numbers(&rules[0]), (Algorithm::TokenBucket, 10, 1, 50));
     assert_eq!(policy_numbers(&rules[2]), (Algorithm::TokenBucket, 1000, 1, 2000));
@@ -119,12 +119,12 @@ fn seed_003_table_rows_load() {
     assert_eq!(matched_ids(&set, &request), ["1", "3", "4"]);
     let key =
         |method| rules[2].fingerprint(&facts(&[("method", method), ("path", "/api/search")]), &set);
-    assert_eq!(key("GET"), key("POST"), "the seed counts all methods of an endpoint together");
+    assert_eq!(key("GET"), key("POST"), "such a rule counts all methods of an endpoint together");
 }
 
 #[test]
-fn seed_004_document_loads() {
-    let set = compile(include_str!("../testdata/seed_004.yaml"));
+fn config_service_document_loads() {
+    let set = compile(include_str!("../testdata/config_service.yaml"));
     assert_eq!(
         policy_numbers(&set.rules()[1]),
         (Algorithm::SlidingWindowCounter, 1000, 3600, 1000)
@@ -132,7 +132,7 @@ fn seed_004_document_loads() {
     assert!(set.rules().iter().all(|rule| key_by(rule) == ["api_key"]));
     assert!(set.rules().iter().all(|rule| rule.on_fail() == OnFail::Allow));
     let free = [("tier", "free"), ("method", "POST"), ("path", "/api/x")];
-    assert_eq!(matched_ids(&set, &free).len(), 2, "both rules apply, as in the seed");
+    assert_eq!(matched_ids(&set, &free).len(), 2, "both rules apply");
     assert_eq!(matched_ids(&set, &[("tier", "paid")]).len(), 1);
 }
 
@@ -235,7 +235,7 @@ fn shorthands_load_alone_or_after_document() {
     assert_eq!(policy_numbers(&set.rules()[0]), (Algorithm::TokenBucket, 100, 60, 20));
     assert_eq!(key_by(&set.rules()[1]), [""; 0]);
 
-    let source = include_str!("../testdata/design.yaml");
+    let source = include_str!("../testdata/full_example.yaml");
     let mut document = Document::parse("rules.yaml", source).unwrap();
     let before = RuleSet::compile(&document, Secret::UNSET).unwrap();
     document.push_shorthands(&["100/min", "100/min"]).unwrap();
@@ -285,7 +285,7 @@ fn unknown_api_key_falls_back_to_ip() {
 
 #[test]
 fn enriching_a_view_leaves_owned_facts() {
-    let set = compile(include_str!("../testdata/design.yaml"));
+    let set = compile(include_str!("../testdata/full_example.yaml"));
     let owned = facts(&[("api_key", "demo-paid")]).into_owned();
     let mut view = owned.borrowed();
     set.enrich(&mut view);

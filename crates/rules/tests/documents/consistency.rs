@@ -1,10 +1,11 @@
 //! Consistency modes: accepted forms, errors, the limits that stores count by, and reloads.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use crate::common::{compile, error_text, facts};
 use proptest::prelude::*;
-use tidegate_core::key::Secret;
+use tidegate_core::key::{Fingerprint, Key, Secret};
 use tidegate_core::lending::{LeaseBound, LeaseTerms};
 use tidegate_core::policy::{Algorithm, Policy};
 use tidegate_core::time::{Micros, Timestamp};
@@ -206,10 +207,93 @@ fn consistency_edit_keeps_counter_and_derived_id() {
             assert_eq!(key(&exact), key(&single(&fields)), "{fields}");
             assert_eq!(key(&exact), key(&shared(&fields)), "{fields}");
             let edited = shared(&fields).inherit_from(&exact, Timestamp::from_micros(5));
-            assert!(edited.rules()[0].predecessor().is_none(), "{fields}");
+            let has_new_counters = mode == "split: 4";
+            let predecessor = edited.rules()[0].predecessor();
+            assert_eq!(predecessor.is_some(), has_new_counters, "{fields}");
             assert_eq!(unnamed("mode: enforce"), unnamed(mode), "{fields}");
         }
     }
+}
+
+/// The key of the first rule for ann, if it is not split.
+fn whole(set: &RuleSet) -> Key<'_> {
+    let rule = &set.rules()[0];
+    rule.key(rule.fingerprint(&facts(&ANN), set))
+}
+
+/// The hash and the limit of each part of the first rule for ann.
+fn split_parts(set: &RuleSet) -> Vec<(Fingerprint, u64)> {
+    let whole = whole(set);
+    let part = |at| {
+        let part = &set[at];
+        let key = part.split_part().unwrap().key(whole);
+        assert_eq!(key, part.key(key.fingerprint), "receipts keep the hash only");
+        assert_eq!(key.owner(), whole.owner());
+        (key.fingerprint, policy(part).limit())
+    };
+    set.rules()[0].split_parts().map(part).collect()
+}
+
+#[test]
+fn split_rule_has_rule_for_each_part() {
+    for key_by in ["user_id", "global"] {
+        let load = |fields: &str| {
+            compile(&format!("rules: [{{ id: r, key_by: {key_by}, limit: 103/s, {fields} }}]"))
+        };
+        assert!(split_parts(&load("split: 4")).is_empty(), "one process has one counter");
+        let set = load("split: 4").for_shared_store().for_shared_store();
+        let four = split_parts(&set);
+        assert_eq!(four.iter().map(|(_, limit)| *limit).collect::<Vec<_>>(), [26, 26, 26, 25]);
+        let three = load("split: 3").for_shared_store();
+        let three = split_parts(&three);
+        let whole = whole(&set).fingerprint;
+        let prints = four.iter().chain(&three).map(|(print, _)| *print).chain([whole]);
+        let distinct: HashSet<Fingerprint> = prints.collect();
+        assert_eq!(distinct.len(), 8, "another number of parts has other counters");
+        // A reload keeps them, and they follow the limit.
+        let edited = load("split: 4, on_fail: deny").inherit_from(&set, Timestamp::EPOCH);
+        assert_eq!(split_parts(&edited), four);
+        assert_eq!(edited.rules_and_variants().len(), 5);
+    }
+}
+
+#[test]
+fn override_of_split_rule_has_own_parts() {
+    let limits = |set: &RuleSet| {
+        let limit = |at| policy(&set[at]).limit();
+        rule_for_ann(set).split_parts().map(limit).collect::<Vec<_>>()
+    };
+    let shared_first = with_override(shared("limit: 100/s, split: 2"), requests(41, 60)).unwrap();
+    assert_eq!(limits(&shared_first), [30, 30]);
+    let shared_last = with_override(single("limit: 100/s, split: 2"), requests(41, 60)).unwrap();
+    let shared_last = shared_last.for_shared_store();
+    assert_eq!(limits(&shared_last), [30, 30]);
+    let at = Timestamp::from_micros;
+    let edited = with_override(shared("limit: 100/s, split: 2"), requests(41, 50)).unwrap();
+    let edited = edited.inherit_from(&shared_last, at(9));
+    assert_eq!(limits(&edited), [25, 25]);
+    let since = |rule: &Rule| {
+        let since = |at| policy(&edited[at]).effective_since();
+        rule.split_parts().map(since).collect::<Vec<_>>()
+    };
+    assert_eq!(since(rule_for_ann(&edited)), [at(9); 2]);
+    assert_eq!(since(&edited.rules()[0]), [Timestamp::EPOCH; 2], "unchanged");
+}
+
+/// The usage of the old parts is found under the policies by which they counted.
+#[test]
+fn changed_split_remembers_old_parts() {
+    let load = |fields: &str| shared(&format!("limit: 100/s, on_change: keep, {fields}"));
+    let (exact, two) = (load("on_fail: deny"), load("split: 2"));
+    let to_four = load("split: 4").inherit_from(&two, Timestamp::EPOCH);
+    let counters = to_four.rules()[0].predecessor().unwrap().counters(whole(&two));
+    let found = counters.iter().map(|(key, policy)| (key.fingerprint, policy.limit()));
+    assert_eq!(found.collect::<Vec<_>>(), split_parts(&two));
+    let to_two = load("split: 2").inherit_from(&exact, Timestamp::EPOCH);
+    let counters = to_two.rules()[0].predecessor().unwrap().counters(whole(&exact));
+    assert_eq!(counters, [(whole(&exact), policy(&exact.rules()[0]))]);
+    let reset = shared("limit: 100/s, split: 2").inherit_from(&exact, Timestamp::EPOCH);
+    assert!(reset.rules()[0].predecessor().is_none(), "`on_change: reset` is the default");
 }
 
 #[test]

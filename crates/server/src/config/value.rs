@@ -200,6 +200,13 @@ pub enum LogLevel {
     Trace,
 }
 
+impl LogLevel {
+    /// Whether events of level debug are logged.
+    pub(crate) const fn includes_debug(self) -> bool {
+        matches!(self, Self::Debug | Self::Trace)
+    }
+}
+
 /// Parses a header name and returns it in lower case (a token of RFC 9110, section 5.6.2).
 pub fn parse_header_name(text: &str) -> Result<String, ValueError> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);

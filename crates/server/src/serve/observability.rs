@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::ServerRuntime;
 use crate::config::Settings;
+use crate::decision_log::DecisionLog;
 use crate::live_status::LiveStatusSource;
 use crate::process_metrics::{ProcessMetrics, TraceMetrics};
 use crate::rule_manager::{self, WallClock};
@@ -29,7 +30,8 @@ impl<S: ManagedStore> ServerRuntime<S> {
     /// The metrics that `/metrics` exports.
     fn metric_sources(&self) -> Vec<Arc<dyn MetricsExporter>> {
         let (limiter, status) = (Arc::clone(&self.limiter), Arc::clone(&self.status));
-        let process: ProcessMetrics<S> = ProcessMetrics { limiter, status };
+        let store_calls = Arc::clone(&self.store_calls);
+        let process: ProcessMetrics<S> = ProcessMetrics { limiter, status, store_calls };
         let mut exports: Vec<Arc<dyn MetricsExporter>> = vec![
             Arc::new(process),
             Arc::clone(&self.metrics) as Arc<dyn MetricsExporter>,
@@ -135,11 +137,15 @@ pub(super) fn violation_log(settings: &Settings, clock: WallClock) -> ViolationL
     log.with_log_lines(settings.log_violations, paths, |event| ServerEvent::Violation(event).log())
 }
 
-/// Creates the metrics of decisions and their duration.
-pub(super) fn decision_metrics<S: Store>() -> DecisionMetrics {
+/// Creates the metrics of decisions and their duration, and the log of decisions if its level is
+/// enabled.
+pub(super) fn decision_observers<S: Store>(
+    settings: &Settings,
+) -> (DecisionMetrics, Option<DecisionLog>) {
     let clock = FastClock::new();
-    let timed = if S::IMMEDIATE { TIMED_IN_MEMORY } else { 1 };
-    DecisionMetrics::new(timed, Arc::new(move || clock.now()))
+    let log = settings.log_level.includes_debug().then(|| DecisionLog::new(clock.clone()));
+    let timed = if S::IMMEDIATE && log.is_none() { TIMED_IN_MEMORY } else { 1 };
+    (DecisionMetrics::new(timed, Arc::new(move || clock.now())), log)
 }
 
 /// Creates the access log. It identifies clients by the same hash as stored violations and bursts.

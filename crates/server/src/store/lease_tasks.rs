@@ -7,19 +7,23 @@ use tidegate_core::store::Store;
 use tidegate_limiter::Limiter;
 use tokio::task::JoinSet;
 
+use crate::clock;
+use crate::store_calls::StoreCallMetrics;
+
 /// How often ended leases are returned; well below the shortest useful lease.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Starts the tasks.
 pub(super) fn spawn<S: Store + 'static, L: Store + 'static>(
     limiter: &Arc<Limiter<S, L>>,
+    calls: &Arc<StoreCallMetrics>,
     tasks: &mut JoinSet<()>,
 ) {
-    tasks.spawn(run_calls(Arc::clone(limiter)));
+    tasks.spawn(run_calls(Arc::clone(limiter), Arc::clone(calls)));
     tasks.spawn(sweep_leases(Arc::clone(limiter)));
 }
 
-/// Returns all units before the node stops, until its caller gives up.
+/// Returns all units to the store before the node stops. The caller limits how long this takes.
 pub(super) async fn return_units<S: Store + 'static, L: Store + 'static>(
     limiter: &Arc<Limiter<S, L>>,
 ) {
@@ -33,11 +37,18 @@ pub(super) async fn return_units<S: Store + 'static, L: Store + 'static>(
 }
 
 /// Makes the calls to the store, each in its own task so that none waits for another.
-async fn run_calls<S: Store + 'static, L: Store + 'static>(limiter: Arc<Limiter<S, L>>) {
+async fn run_calls<S: Store + 'static, L: Store + 'static>(
+    limiter: Arc<Limiter<S, L>>,
+    calls: Arc<StoreCallMetrics>,
+) {
     loop {
         let task = limiter.next_lease_task().await;
-        let limiter = Arc::clone(&limiter);
-        tokio::spawn(async move { limiter.run_lease_task(task).await });
+        let (limiter, calls) = (Arc::clone(&limiter), Arc::clone(&calls));
+        tokio::spawn(async move {
+            let started = clock::now();
+            let report = limiter.run_lease_task(task).await;
+            calls.record(&report, started.elapsed());
+        });
     }
 }
 

@@ -12,10 +12,11 @@ use super::ManagedStore;
 use crate::config::Settings;
 use crate::error::CommandError;
 use crate::snapshot::SnapshotFile;
+use crate::store_calls::StoreCallMetrics;
 use crate::sweep;
 
 /// Counters in this process.
-pub(crate) type EmbeddedStore = MemoryStore<FastClock>;
+pub type EmbeddedStore = MemoryStore<FastClock>;
 
 /// Largest accepted snapshot file, as a multiple of the memory limit.
 const SNAPSHOT_FACTOR: u64 = 4;
@@ -43,6 +44,7 @@ impl ManagedStore for EmbeddedStore {
         limiter: &Arc<Limiter<Self>>,
         settings: &Settings,
         _: &Arc<ProcessStatus>,
+        _: &Arc<StoreCallMetrics>,
         tasks: &mut JoinSet<()>,
     ) {
         let swept = Arc::clone(limiter);

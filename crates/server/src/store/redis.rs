@@ -5,17 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::store::Store as _;
-use tidegate_limiter::Limiter;
+use tidegate_limiter::{DEFAULT_LEASE_BYTES, LeaseClock, Limiter};
 use tidegate_memory::StoreUsage;
 use tidegate_redis::{
     BreakerState, FindingSeverity, RedisOptions, RedisStore, Stats, StoreObserver,
 };
+use tidegate_rules::RuleSet;
 use tidegate_web::ProcessStatus;
 use tokio::task::JoinSet;
 
 use super::{EmbeddedStore, ManagedStore, lease_tasks};
+use crate::clock;
 use crate::config::{RedisSettings, Settings, StoreSettings};
 use crate::error::CommandError;
+use crate::store_calls::StoreCallMetrics;
 use crate::sweep;
 use crate::telemetry::ServerEvent;
 
@@ -55,6 +58,29 @@ pub fn options(settings: &RedisSettings) -> RedisOptions {
     }
 }
 
+/// The limiter of a node that shares its store. `local` counts while the store is down.
+pub fn shared_limiter(
+    store: SharedStore,
+    local: EmbeddedStore,
+    rules: RuleSet,
+) -> Limiter<SharedStore, EmbeddedStore> {
+    Limiter::new(store, rules.for_shared_store())
+        .with_local(local)
+        .with_leases(LeaseClock::new(clock::since_boot), DEFAULT_LEASE_BYTES)
+}
+
+/// Starts the background tasks that such a limiter needs to decide correctly.
+pub fn spawn_limiter_tasks(
+    limiter: &Arc<Limiter<SharedStore, EmbeddedStore>>,
+    calls: &Arc<StoreCallMetrics>,
+    tasks: &mut JoinSet<()>,
+) {
+    let swept = Arc::clone(limiter);
+    tasks.spawn(sweep::run(move || swept.local().map_or(1, EmbeddedStore::sweep)));
+    tasks.spawn(settle_debts(Arc::clone(limiter)));
+    lease_tasks::spawn(limiter, calls, tasks);
+}
+
 impl ManagedStore for SharedStore {
     type Local = EmbeddedStore;
 
@@ -74,13 +100,11 @@ impl ManagedStore for SharedStore {
         limiter: &Arc<Limiter<Self, EmbeddedStore>>,
         settings: &Settings,
         status: &Arc<ProcessStatus>,
+        calls: &Arc<StoreCallMetrics>,
         tasks: &mut JoinSet<()>,
     ) {
-        let swept = Arc::clone(limiter);
-        tasks.spawn(sweep::run(move || swept.local().map_or(1, EmbeddedStore::sweep)));
+        spawn_limiter_tasks(limiter, calls, tasks);
         tasks.spawn(report_availability(Arc::clone(limiter), Arc::clone(status)));
-        tasks.spawn(settle_debts(Arc::clone(limiter)));
-        lease_tasks::spawn(limiter, tasks);
         // With a rules database, nodes are known by name and reported from there.
         if settings.admin.rules_db.is_none() {
             tasks.spawn(count_nodes(Arc::clone(limiter)));

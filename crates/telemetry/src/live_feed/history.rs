@@ -49,6 +49,8 @@ struct HistoryStep {
     allowed: u64,
     refused: u64,
     fallback: u64,
+    /// Decisions that the node made without asking the store, while it is available.
+    local: u64,
     /// Verdicts, summed over all rules.
     verdicts: VerdictCounts,
     /// Number of decisions per bucket of `duration_bounds_us`.
@@ -138,14 +140,17 @@ impl HistoryStep {
         let of = |counts: &MetricsSnapshot, outcome| {
             counts.count_decisions(|one| one.outcome == outcome)
         };
-        let by_fallback =
-            |counts: &MetricsSnapshot| counts.count_decisions(|one| one.answered_by == "fallback");
+        let by = |counts: &MetricsSnapshot, sources: &[&str]| {
+            counts.count_decisions(|one| sources.contains(&one.answered_by))
+        };
+        let grown = |sources| by(is, sources).saturating_sub(by(was, sources));
         Self {
             at_us: to.as_micros(),
             span_us: to.since(from).get(),
             allowed: of(is, "allowed").saturating_sub(of(was, "allowed")),
             refused: of(is, "refused").saturating_sub(of(was, "refused")),
-            fallback: by_fallback(is).saturating_sub(by_fallback(was)),
+            fallback: grown(&["fallback"]),
+            local: grown(&["lease", "async", "deny_cache"]),
             verdicts,
             durations: count_delta(Some(&was.duration_us), &is.duration_us),
             rules: rules.collect(),

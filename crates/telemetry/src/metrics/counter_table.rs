@@ -39,6 +39,7 @@ pub(super) struct RuleCounterTable {
 
 struct RuleMetricsRow {
     mode: &'static str,
+    consistency: &'static str,
     is_active: bool,
     max_in_window: Option<u64>,
     /// Index of the rule's pattern in [`RuleCounterTable::endpoints`].
@@ -64,6 +65,7 @@ impl CarryOver for RuleCounterTable {
             endpoints.iter().enumerate().map(|(at, (known, _))| (known.as_str(), at)).collect();
         let rows = self.rows.carry_over(rules, |rule, before| RuleMetricsRow {
             mode: rule.mode().name(),
+            consistency: rule.applied_consistency().name(),
             is_active: rule.is_active(),
             max_in_window: rule.max_in_window(),
             endpoint: indexes.get(endpoint_pattern(rule).as_str()).copied().unwrap_or(0),
@@ -113,13 +115,15 @@ impl RuleCounterTable {
 
     pub(super) fn rule_counts(&self) -> Vec<RuleCount> {
         let counts = self.rows.by_id().into_iter().map(|row| {
-            let RuleMetricsRow { mode, is_active, max_in_window, endpoint, counts } = &row.value;
+            let RuleMetricsRow { mode, consistency, is_active, .. } = row.value;
+            let RuleMetricsRow { max_in_window, endpoint, ref counts, .. } = row.value;
             RuleCount {
                 id: row.id.clone(),
-                endpoint: self.endpoints[*endpoint].0.clone(),
+                endpoint: self.endpoints[endpoint].0.clone(),
                 mode,
-                is_active: *is_active,
-                max_in_window: *max_in_window,
+                consistency,
+                is_active,
+                max_in_window,
                 verdicts: counts.verdicts(),
                 headroom_percent: counts.headroom(),
             }

@@ -28,7 +28,7 @@ impl MetricsSnapshot {
 pub struct DecisionCount {
     /// The API that received the requests.
     pub api: &'static str,
-    /// What answered: the store, the deny cache or the fallback.
+    /// What answered, such as `store` or `lease`.
     pub answered_by: &'static str,
     /// `allowed` or `refused`.
     pub outcome: &'static str,
@@ -56,6 +56,8 @@ pub struct RuleCount {
     pub endpoint: String,
     /// `enforce`, `shadow` or `warn`.
     pub mode: &'static str,
+    /// How nodes agree on its counters: `exact`, `leased`, `async` or `split`.
+    pub consistency: &'static str,
     /// Whether the rule is enabled.
     pub is_active: bool,
     /// Maximum number of requests that it admits for one key in any interval as long as its

@@ -21,7 +21,7 @@ export function spark() {
   return { svg, update };
 }
 
-/** The path segment for one second's bar, counted from the right; empty if the bar has no height. */
+/** The path segment of one second's bar, counted from the right; empty for a height of 0. */
 function bar(fromRight, share) {
   if (!(share > 0)) return "";
   const [width, height] = [WIDTH / SECONDS, (share * HEIGHT).toFixed(1)];

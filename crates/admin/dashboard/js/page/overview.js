@@ -3,7 +3,7 @@
 
 import { call } from "/dashboard/js/api.js";
 import { fill, h, say, table, untrusted, visible } from "/dashboard/js/dom.js";
-import { bytes, clock, count, date, micros, percent, rate } from "/dashboard/js/format.js";
+import { bytes, clock, count, date, keys, micros, percent, rate, units } from "/dashboard/js/format.js";
 import { clientLink, nameOf, namesByKey } from "/dashboard/js/identity.js";
 import { newest, past, refused, SECONDS, watch } from "/dashboard/js/history.js";
 import { latency, quantiles } from "/dashboard/js/chart/line.js";
@@ -11,7 +11,7 @@ import { stack } from "/dashboard/js/chart/stack.js";
 import { outcome } from "/dashboard/js/page/client_tables.js";
 import { ruleRows } from "/dashboard/js/page/rule_rows.js";
 
-const HEADS = ["Rule", "Mode", { text: "Requests/s", class: "number" }, { text: "Refused/s", class: "number" }, "Last minute",
+const HEADS = ["Rule", "Mode", "Counted", { text: "Requests/s", class: "number" }, { text: "Refused/s", class: "number" }, "Last minute",
   "Used, on average", { text: "Nearly used up", class: "number" }, { text: "Most in a window", class: "number" }];
 
 /** Shows the page. */
@@ -51,18 +51,18 @@ export function show(main) {
   const seen = watch(() => {
     const now = newest();
     const steps = past();
-    show_refused(feed, more, names);
+    showRefusals(feed, more, names);
     // Violations arrive several times per second; everything else changes only with a tick.
     if (!now || now === drawn) return;
     drawn = now;
-    show_warnings(warnings, now.process.status);
-    show_tiles(tiles, now, steps);
+    showWarnings(warnings, now.process.status);
+    showTiles(tiles, now, steps);
     quiet.hidden = now.counts.decisions.some((one) => one.count > 0);
-    if (!quiet.hidden && !quiet.firstChild) fill(quiet, how_to_begin());
+    if (!quiet.hidden && !quiet.firstChild) fill(quiet, gettingStarted());
     decisions.update(steps);
     durations.update(steps);
-    rows.update(now.counts.rules, steps);
-    show_state(state, now, latest);
+    rows.update(now, steps);
+    showState(state, now, latest);
   });
   return () => [seen, decisions.ended, durations.ended, () => clearInterval(timer)].forEach((end) => end());
 }
@@ -70,6 +70,7 @@ export function show(main) {
 /** Explains the less obvious columns. */
 function explanations() {
   const meaning = [
+    ["Counted", "exact: the store decides each request; leased: this node takes units in advance and spends them; async: this node decides on its last view and reports later. The small text shows the keys that this node decides itself, and its units of them."],
     ["Used, on average", "the share of the limit that was used after each decision, on average."],
     ["Nearly used up", "the share of decisions after which less than 10 % of the limit was left."],
     ["Most in a window", "the most requests that the rule can allow one client in any interval as long as its window, bursts included."],
@@ -78,7 +79,7 @@ function explanations() {
 }
 
 /** Warnings, such as rules on facts that requests do not have, or an untrusted proxy. */
-function show_warnings(list, status) {
+function showWarnings(list, status) {
   const given = [status.facts_error, ...(status.warnings ?? [])].filter((line) => line);
   const lines = given.map((line) => visible(line, 600));
   list.hidden = lines.length === 0;
@@ -89,34 +90,35 @@ function tile(name, value, note, bad) {
   return h("div", { class: bad ? "tile is-bad" : "tile" }, h("dt", null, name), h("dd", null, value), note ? h("dd", { class: "note" }, note) : null);
 }
 
-function show_tiles(tiles, now, steps) {
+function showTiles(tiles, now, steps) {
   const last = steps.slice(-10);
   const seconds = last.reduce((all, step) => all + step.seconds, 0) || 1;
   const sum = (name) => last.reduce((all, step) => all + step[name], 0);
   const all = sum("allowed") + sum("refused");
   const [median, , slow] = quantiles(last);
   const total = now.counts.decisions.reduce((before, one) => before + one.count, 0);
-  const { status, store, memory } = now.process;
+  const { status, store, servers, memory } = now.process;
   const trouble = status.store_error ?? status.reload_error;
   fill(tiles,
     tile("Decisions a second", rate(all / seconds), `${count(total)} since the start`),
     tile("Refused", percent(all ? sum("refused") / all : 0), `${rate(sum("refused") / seconds)} per second, last 10 s`),
     tile("Median decision time", micros(median), `p99 ${micros(slow)}`),
+    servers ? tile("Decided locally", percent(all ? sum("local") / all : 0), "without the store, last 10 s") : null,
     tile("Store", status.store_error ? "down" : "healthy", status.store_error ?? breakers(now.process) ?? store, Boolean(status.store_error)),
     tile("Rules", `version ${now.rule_set.version}`, trouble && !status.store_error ? trouble : `from ${place(now.rule_set.database)}`, Boolean(status.reload_error)),
-    memory ? tile("Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
+    memory && (!servers || memory.keys) ? tile(servers ? "Keys of local shares" : "Keys in memory", count(memory.keys), `${bytes(memory.bytes)} of ${bytes(memory.limit)}`) : null);
 }
 
 /** The last part of a path; the full path is shown under "This node". */
 const place = (database) => (database.startsWith("/") ? database.split("/").at(-1) : database);
 
-function how_to_begin() {
+function gettingStarted() {
   const curl = `curl -i ${location.origin}/v1/check -d '{"facts":{"ip":"203.0.113.7","method":"POST","path":"/api/orders","api_key":"demo"}}'`;
   return [h("b", null, "No decisions yet."), " Send a request to one of the listeners, or try one on the page ", h("a", { href: "#/try" }, "Try it"),
     ". From a terminal:", h("code", null, curl)];
 }
 
-function show_refused(feed, more, names) {
+function showRefusals(feed, more, names) {
   const { list, skipped } = refused();
   say(more, skipped ? `a sample; ${count(skipped)} more were not shown` : "");
   if (!list.length) {
@@ -138,7 +140,7 @@ function breakers({ servers }) {
 }
 
 /** The external servers that hold the counters. */
-function show_servers({ servers, store }) {
+function serverRows({ servers, store }) {
   if (!servers) return [["Store", `${store}, in this process`]];
   const { sum, count: calls } = servers.round_trip_us;
   const errors = Object.entries(servers.errors).filter(([, number]) => number > 0).map(([name, number]) => `${count(number)} ${name.replaceAll("_", " ")}`);
@@ -147,8 +149,16 @@ function show_servers({ servers, store }) {
     ["Nodes", `${servers.nodes} use this store`]];
 }
 
+/** What this node decides without asking the store. */
+function holdingRows(holdings) {
+  if (!holdings) return [];
+  const { leased, async: views } = holdings;
+  return [["Leased", `${keys(leased.counters)}, ${units(leased.units)} to spend`],
+    ["Async", `${keys(views.counters)}, ${units(views.units)} not reported yet`]];
+}
+
 /** The nodes that share the rules database, and whether they are behind. */
-function show_nodes(nodes) {
+function nodeRows(nodes) {
   if (nodes.length < 2) return [];
   return nodes.map((node) => {
     const state = [node.here ? "this node" : null, node.behind ? "behind" : null, node.silent ? `silent since ${date(node.seen)}` : null];
@@ -156,17 +166,18 @@ function show_nodes(nodes) {
   });
 }
 
-function show_state(state, now, latest) {
+function showState(state, now, latest) {
   const { status, memory, version, pid } = now.process;
   const tally = now.violations;
   const rows = [
     ["State", status.status],
-    ...show_servers(now.process),
+    ...serverRows(now.process),
+    ...holdingRows(now.process.holdings),
     status.store_error ? ["Store error", status.store_error] : null,
     ["Active rules", `version ${now.rule_set.version}, ${count(now.rule_set.rules)} rules (${status.rules_version})`],
     ["Latest saved version", latest === null ? "–" : latest.database_error ?? `${latest.latest} (${latest.latest === now.rule_set.version ? "active" : "not active here yet"})`],
     ["Rules come from", latest?.rules ? `${latest.rules.name}${latest.rules.editable ? "" : " (read-only here)"}` : now.rule_set.database],
-    ...show_nodes(latest?.nodes ?? []),
+    ...nodeRows(latest?.nodes ?? []),
     status.reload_error ? ["Newer rules", status.reload_error] : null,
     memory ? ["Memory", `${bytes(memory.bytes)} of ${bytes(memory.limit)}, ${count(memory.keys)} keys, ${count(memory.overflow)} shared`] : null,
     ["Violations", `${count(tally.written)} written, ${count(tally.waiting)} waiting, ${count(tally.dropped)} dropped`],

@@ -2,19 +2,19 @@
 // Rows are created once and then updated in place, so that the table does not flicker.
 
 import { h, label, say, untrusted } from "/dashboard/js/dom.js";
-import { count, percent, rate } from "/dashboard/js/format.js";
+import { count, keys, percent, rate, units } from "/dashboard/js/format.js";
 import { spark } from "/dashboard/js/chart/spark.js";
 
 const MINUTE = 60;
 const REFUSALS = ["deny", "ban", "shadow_deny"];
 
-/** The body of the table; `update(rules, steps)` refreshes it. */
+/** The body of the table; `update(tick, steps)` refreshes it. */
 export function ruleRows(heads) {
   const body = h("tbody");
   const rows = new Map();
-  const update = (rules, steps) => {
+  const update = ({ counts: { rules }, process }, steps) => {
     if (rules.length === 0) {
-      body.replaceChildren(h("tr", null, h("td", { colspan: 8, class: "empty" }, "No rules are active, so every request is allowed. Write some on the page ", h("a", { href: "#/edit" }, "Edit"), ".")));
+      body.replaceChildren(h("tr", null, h("td", { colspan: 9, class: "empty" }, "No rules are active, so every request is allowed. Write some on the page ", h("a", { href: "#/edit" }, "Edit"), ".")));
       rows.clear();
       return;
     }
@@ -26,21 +26,21 @@ export function ruleRows(heads) {
       label(body, heads);
     }
     const minute = steps.slice(-MINUTE);
-    rules.forEach((rule) => rows.get(rule.id).update(rule, minute));
+    rules.forEach((rule) => rows.get(rule.id).update(rule, minute, process));
   };
   return { body, update };
 }
 
 function row(rule) {
   const drawn = spark();
-  const [mode, requests, refused, high, most] = ["span", "td", "td", "td", "td"].map((name) => h(name, { class: name === "td" ? "number" : null }));
+  const [mode, counted, held, requests, refused, high, most] = ["span", "span", "small", "td", "td", "td", "td"].map((name) => h(name, { class: name === "td" ? "number" : null }));
   const used = h("i");
   const gauge = h("span", { class: "gauge", "aria-hidden": "true" }, used);
   const share = h("span");
   const element = h("tr", null,
     h("th", { scope: "row", class: "rule-name" }, untrusted(rule.id), h("small", null, untrusted(rule.endpoint === "*" ? "every endpoint" : rule.endpoint))),
-    h("td", null, mode), requests, refused, h("td", null, drawn.svg), h("td", { class: "wide" }, gauge, share), high, most);
-  const update = (now, minute) => {
+    h("td", null, mode), h("td", { class: "counted" }, counted, held), requests, refused, h("td", null, drawn.svg), h("td", { class: "wide" }, gauge, share), high, most);
+  const update = (now, minute, process) => {
     const steps = minute.map((step) => ({ step, rule: step.rules.get(now.id) ?? step.idle })).filter((one) => one.rule);
     const seconds = steps.reduce((all, one) => all + one.step.seconds, 0) || 1;
     const list = steps.map(({ step, rule: one }) => ({ all: total(one.verdicts) / step.seconds, refused: refusals(one.verdicts) / step.seconds }));
@@ -52,6 +52,8 @@ function row(rule) {
     mode.className = `badge is-${{ enforce: "allow", shadow: "shadow", warn: "warn", disabled: "off" }[state]}`;
     element.classList.toggle("is-disabled", state === "disabled");
     say(mode, state);
+    say(counted, now.max_in_window === null ? "–" : now.consistency);
+    say(held, now.max_in_window === null ? "" : holding(now, process));
     say(requests, rate(sum((one) => total(one.verdicts)) / seconds));
     say(refused, rate(sum((one) => refusals(one.verdicts)) / seconds));
     say(share, left === null ? "–" : percent(1 - left));
@@ -61,6 +63,14 @@ function row(rule) {
     say(most, now.max_in_window === null ? "–" : count(now.max_in_window));
   };
   return { element, update };
+}
+
+/** What this node holds of a rule's counters, in a few words. */
+function holding(rule, { servers, holdings }) {
+  if (!servers) return "one process";
+  const held = holdings?.rules[rule.id];
+  if (!held) return "";
+  return `${keys(held.counters)}, ${rule.consistency === "leased" ? units(held.units) : `${count(held.units)} open`}`;
 }
 
 const total = (verdicts) => Object.values(verdicts).reduce((all, one) => all + one, 0);

@@ -3,7 +3,8 @@
 
 import { call, readOnlyReason, signed } from "/dashboard/js/api.js";
 import { confirm } from "/dashboard/js/confirm.js";
-import { fill, h, untrusted, visible } from "/dashboard/js/dom.js";
+import { fill, h, say, untrusted, visible } from "/dashboard/js/dom.js";
+import { keys, units } from "/dashboard/js/format.js";
 import { newest, watch } from "/dashboard/js/history.js";
 
 /** Shows the page. */
@@ -16,6 +17,8 @@ export function show(main) {
   // The displayed version of each rule, sent as If-Match: a rule that changed since then is not
   // switched.
   let seen = new Map();
+  // Update what this node holds of each rule with every tick.
+  let refreshers = [];
 
   async function load() {
     try {
@@ -29,8 +32,13 @@ export function show(main) {
       }
       seen = new Map(rules.map((rule) => [rule.id, rule.version]));
       fill(about, `${rules.length} ${rules.length === 1 ? "rule" : "rules"}, version ${version}. `, links(readOnly));
-      fill(list, rules.length ? h("div", { class: "rule-cards" }, rules.map((rule) => card(rule, confirmSwitch, readOnly)))
+      refreshers = rules.filter((rule) => rule.consistency).map((rule) => counting(rule));
+      const lines = new Map(refreshers.map((one) => [one.id, one.element]));
+      refreshers.forEach((one) => one.update(newest()?.process.holdings));
+      const used = list.contains(document.activeElement) ? document.activeElement.dataset.rule : undefined;
+      fill(list, rules.length ? h("div", { class: "rule-cards" }, rules.map((rule) => card(rule, lines.get(rule.id), confirmSwitch, readOnly)))
         : h("p", { class: "empty" }, "There are no rules, so every request is allowed. ", readOnly ? null : h("a", { href: "#/edit" }, "Write the first one")));
+      if (used !== undefined) focusSwitch(used);
     } catch (error) {
       showMessage("bad", error.message);
     }
@@ -76,16 +84,31 @@ export function show(main) {
   // Reload when another user or node changes the rules.
   return watch(() => {
     const now = newest()?.rule_set.version;
+    refreshers.forEach((one) => one.update(newest()?.process.holdings));
     if (version !== null && now !== undefined && now !== version) load();
   });
 }
 
 function links(readOnly) {
-  if (readOnly) return `${visible(readOnly, 500)}.`;
+  if (readOnly) return `${visible(readOnly[0].toUpperCase() + readOnly.slice(1), 500)}.`;
   return [h("a", { href: "#/edit" }, "Edit them"), " · ", h("a", { href: "#/versions" }, "earlier versions")];
 }
 
-function card(entry, confirmSwitch, readOnly) {
+/** How a rule counts, its bound, and what this node holds; `update` refreshes the last. */
+function counting({ id, consistency: { mode, description, bound, node } }) {
+  const held = h("dd");
+  const element = h("dl", { class: "facts" }, h("dt", null, "Counted"), h("dd", null, untrusted(description)),
+    h("dt", null, "Bound"), h("dd", null, untrusted(bound)),
+    node ? [h("dt", null, "This node"), held] : null);
+  const update = (holdings) => {
+    if (!node) return;
+    const now = holdings ? holdings.rules[id] ?? { counters: 0, units: 0 } : node;
+    say(held, `${keys(now.counters)}, ${units(now.units)} ${mode === "leased" ? "to spend" : "not reported yet"}`);
+  };
+  return { id, element, update };
+}
+
+function card(entry, counted, confirmSwitch, readOnly) {
   const { description, ...fields } = entry.rule;
   const active = entry.rule.is_active !== false;
   const mode = entry.rule.mode ?? "enforce";
@@ -103,6 +126,7 @@ function card(entry, confirmSwitch, readOnly) {
     description ? h("p", null, untrusted(description)) : null,
     // Version 1 holds the initial rules, so it is not shown as a change.
     entry.version > 1 ? h("p", { class: "hint" }, `Last changed in version ${entry.version}`) : null,
+    counted,
     h("pre", { tabindex: "0", "aria-label": `Definition of ${visible(entry.id)}` }, lines(fields)));
 }
 

@@ -3,7 +3,7 @@
 
 import { call } from "/dashboard/js/api.js";
 import { field, fill, h, table, untrusted, visible } from "/dashboard/js/dom.js";
-import { count, millis } from "/dashboard/js/format.js";
+import { count, millis, units } from "/dashboard/js/format.js";
 
 const NAMED = ["method", "path", "ip", "api_key", "user_id", "tier"];
 const EXAMPLE = { path: "/api/orders", ip: "203.0.113.7", api_key: "demo" };
@@ -61,10 +61,18 @@ function explained(body) {
         h("th", { scope: "row" }, untrusted(rule.id)),
         h("td", WHOLE, untrusted(rule.matched.join(", ") || "every request")),
         h("td", WHOLE, untrusted(Object.entries(rule.key).map(([name, value]) => `${name}=${value}`).join(" ") || "everyone")),
-        h("td", WHOLE, untrusted(rule.limit)),
+        h("td", WHOLE, untrusted(rule.limit), counted(rule.consistency)),
         h("td", WHOLE, untrusted(rule.bound)),
         h("td", WHOLE, h("span", { class: `badge is-${rule.verdict}` }, rule.verdict.replace("_", " ")), " ", untrusted(rule.why))))))
       : h("p", { class: "empty" }, "No rule applies to this request, so it is allowed."));
+}
+
+/** How a rule counts, and what this node holds of the counter. */
+function counted(consistency) {
+  if (!consistency) return null;
+  const { mode, description, units: held } = consistency;
+  const here = held === null ? "" : `; this node has ${units(held)} ${mode === "leased" ? "to spend" : "not reported yet"}`;
+  return h("small", { class: "line" }, untrusted(description), here);
 }
 
 function checked(decision) {

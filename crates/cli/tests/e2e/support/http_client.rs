@@ -21,10 +21,15 @@ pub struct HttpTestResponse {
 
 impl HttpTestClient {
     pub fn connect(address: &str) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(super::TEST_TIMEOUT)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self { stream: BufReader::new(stream), address: address.to_owned() }
+        Self::try_connect(address).unwrap()
+    }
+
+    /// Like `connect`, for a server that may be down.
+    pub fn try_connect(address: &str) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(super::TEST_TIMEOUT))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream), address: address.to_owned() })
     }
 
     /// `POST /v1/check` for these facts.
@@ -78,7 +83,12 @@ impl HttpTestClient {
     }
 
     pub fn send(&mut self, bytes: &str) {
-        self.stream.get_mut().write_all(bytes.as_bytes()).unwrap();
+        self.try_send(bytes).unwrap();
+    }
+
+    /// Like `send`, for a server that may be down.
+    pub fn try_send(&mut self, bytes: &str) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes.as_bytes())
     }
 
     pub fn read_response(&mut self) -> HttpTestResponse {

@@ -117,11 +117,14 @@ fn dashboard_queries_match_exposed_metrics() {
     }
     assert!(queries.len() > 40, "{} queries", queries.len());
     let all = queries.join("\n");
-    let folder = TestFolder::new();
-    let server =
-        ServerProcess::with_config(&folder.write("rules.yaml", RULES), &["--admin", "127.0.0.1:0"]);
-    for family in metric_families(&fetch_metrics(&server)).keys() {
-        assert!(all.contains(family), "no panel shows {family}");
+    let (folder, redis) = (TestFolder::new(), Redis::start());
+    let (rules, url) = (folder.write("rules.yaml", RULES), redis.url());
+    for args in [&[][..], &["--store", &url]] {
+        let args = [&["--admin", "127.0.0.1:0"], args].concat();
+        let server = ServerProcess::with_config(&rules, &args);
+        for family in metric_families(&fetch_metrics(&server)).keys() {
+            assert!(all.contains(family), "no panel shows {family}");
+        }
     }
 }
 

@@ -46,6 +46,10 @@ fn openmetrics_has_same_samples_and_eof() {
     let folder = TestFolder::new();
     let server = start_server(&folder, &[]);
     send_writes(&server, 5);
+    wait_for("the violations to be written", || {
+        let waiting = sample_value(&fetch_metrics(&server), "tidegate_violations_waiting");
+        (waiting == 0.0).then_some(())
+    });
     let accept = "Accept: application/openmetrics-text; version=1.0.0";
     let url = format!("http://{}/metrics", server.admin_address());
     let open = run_curl(&["-H", accept, &url]).body;

@@ -27,14 +27,14 @@ fn start_server(folder: &TestFolder, args: &[&str]) -> ServerProcess {
 }
 
 /// The violation lines of a JSON log; fails if any line is not valid JSON.
-fn violation_lines(log: &str) -> Vec<Value> {
+pub(super) fn violation_lines(log: &str) -> Vec<Value> {
     let all = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     all.filter(|line| line["target"] == "tidegate::violation").collect()
 }
 
 /// Stops the server and returns its whole log; it writes pending lines before it exits.
 #[track_caller]
-fn stop_and_read_log(mut server: ServerProcess) -> String {
+pub(super) fn stop_and_read_log(mut server: ServerProcess) -> String {
     server.signal("TERM");
     assert_eq!(server.wait_for_exit().code(), Some(0), "{}", server.log());
     server.wait_for_log("stopped");

@@ -1,5 +1,7 @@
 //! Laws of leases on random histories, with core as the store.
 
+mod machine;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -179,7 +181,8 @@ fn wait_for_units_is_sound() {
                 let question = Charge::plain(KEY, &policy, least);
                 let reading = table.apply_one(Op::Grant(terms), &question, now);
                 let granted = reading.granted.into();
-                let last = LastAnswer { reading, at: now, least, granted };
+                let had_room = granted > 0;
+                let last = LastAnswer { reading, at: now, least, granted, had_room };
                 let few = policy.limit().min(1 + eighths);
                 for cost in [few, policy.limit() / 8 * eighths, reading.remaining + 1, least] {
                     let cost = cost.clamp(1, policy.limit());

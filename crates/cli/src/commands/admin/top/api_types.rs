@@ -21,9 +21,10 @@ pub(super) struct LiveCounts {
     pub(super) rules: Vec<LiveRule>,
 }
 
-/// The number of decisions with an outcome.
+/// The number of decisions with an outcome, by what answered.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct OutcomeCount {
+    pub(super) answered_by: String,
     pub(super) outcome: String,
     pub(super) count: u64,
 }
@@ -34,6 +35,9 @@ pub(super) struct LiveRule {
     pub(super) id: String,
     pub(super) endpoint: String,
     pub(super) mode: String,
+    /// How nodes agree on its counters; missing in responses of earlier versions.
+    #[serde(default = "exact")]
+    pub(super) consistency: String,
     /// Whether the rule is enabled; missing in responses of earlier versions.
     #[serde(default = "is_active")]
     pub(super) is_active: bool,
@@ -45,6 +49,16 @@ pub(super) struct LiveRule {
 const fn is_active() -> bool {
     true
 }
+
+fn exact() -> String {
+    EXACT.to_owned()
+}
+
+/// The consistency of a rule that the store decides.
+pub(super) const EXACT: &str = "exact";
+
+/// What answers without asking the store, while it is available.
+const LOCAL_ANSWERS: [&str; 3] = ["lease", "async", "deny_cache"];
 
 /// Number of verdicts of a rule, by kind.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -165,5 +179,11 @@ impl LiveCounts {
     pub(super) fn count_outcome(&self, outcome: &str) -> u64 {
         let matching = self.decisions.iter().filter(|entry| entry.outcome == outcome);
         matching.map(|entry| entry.count).sum()
+    }
+
+    /// The number of decisions that the node made without asking the store.
+    pub(super) fn count_local(&self) -> u64 {
+        let is_local = |entry: &&OutcomeCount| LOCAL_ANSWERS.contains(&&*entry.answered_by);
+        self.decisions.iter().filter(is_local).map(|entry| entry.count).sum()
     }
 }

@@ -29,7 +29,8 @@ pub(super) fn draw_screen(
     if let Some(snapshot) = snapshot {
         header::draw(frame, head, snapshot, view, palette);
         chart::draw(frame, chart, snapshot, palette);
-        frame.render_widget(chart::latency_line(snapshot, palette), times);
+        let line = chart::latency_line(snapshot, times.width, palette);
+        frame.render_widget(line, times);
         rules::draw(frame, rules, snapshot, view, palette);
         keys::draw(frame, keys, snapshot, view, palette);
     } else {

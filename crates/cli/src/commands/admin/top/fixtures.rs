@@ -7,7 +7,11 @@ use super::api_types::{
 
 /// A tick of one process without rules, with the given numbers of decisions.
 pub(super) fn sample_tick(at_us: u64, allowed: u64, refused: u64) -> LiveTick {
-    let outcome = |outcome: &str, count| OutcomeCount { outcome: outcome.to_owned(), count };
+    let outcome = |outcome: &str, count| OutcomeCount {
+        answered_by: "store".to_owned(),
+        outcome: outcome.to_owned(),
+        count,
+    };
     LiveTick {
         at_us,
         counts: LiveCounts {
@@ -39,6 +43,7 @@ pub(super) fn sample_rule(id: &str, verdicts: VerdictTotals) -> LiveRule {
         id: id.to_owned(),
         endpoint: "*".to_owned(),
         mode: "enforce".to_owned(),
+        consistency: "exact".to_owned(),
         is_active: true,
         max_in_window: Some(20),
         verdicts,

@@ -45,6 +45,7 @@ fn summary_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
         ("store", snapshot.store_summary()),
         ("decisions", format!("{all}/s ({bands}), {total} since the start")),
         ("refused", format_percent(snapshot.refused)),
+        ("local", format_percent(snapshot.local)),
         ("latency", took),
     ];
     let nodes = snapshot.nodes.iter().map(|node| ("node", node.describe()));
@@ -58,12 +59,22 @@ fn join_parts(parts: impl Iterator<Item = String>) -> String {
 }
 
 fn rule_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
-    let head =
-        ["rule", "mode", "requests/s", "refused/s", "refused", "used", "<10% left", "max/window"];
+    let head = [
+        "rule",
+        "mode",
+        "counted",
+        "requests/s",
+        "refused/s",
+        "refused",
+        "used",
+        "<10% left",
+        "max/window",
+    ];
     let rows = ViewState::default().visible_rules(snapshot).into_iter().map(|rule| {
         vec![
             escape_unprintable(&rule.id),
             escape_unprintable(rule.mode_or_disabled()),
+            escape_unprintable(&rule.consistency),
             format_rate(rule.requests),
             format_rate(rule.refused),
             format_percent(rule.share),

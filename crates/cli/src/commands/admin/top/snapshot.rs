@@ -29,6 +29,9 @@ pub(super) struct TopSnapshot {
     pub(super) bands: [u64; BANDS.len()],
     /// The share of refused decisions, in thousandths.
     pub(super) refused: Option<u64>,
+    /// The share of decisions that the node made without asking the store, in thousandths. `None`
+    /// if the store is in the same process.
+    pub(super) local: Option<u64>,
     /// The latencies of [`QUANTILES`], in nanoseconds.
     pub(super) latencies: [Option<u64>; QUANTILES.len()],
     /// `bands` of each difference in the history, oldest first.
@@ -44,6 +47,7 @@ pub(super) struct RuleActivity {
     pub(super) id: String,
     pub(super) endpoint: String,
     pub(super) mode: String,
+    pub(super) consistency: String,
     pub(super) is_active: bool,
     /// In thousandths per second.
     pub(super) requests: u64,
@@ -66,18 +70,21 @@ impl TopSnapshot {
     /// Computes the snapshot; `None` before the first tick.
     pub(super) fn from_history(history: &TickHistory) -> Option<Self> {
         let tick = history.newest()?.clone();
-        let (mut bands, mut micros) = ([0; BANDS.len()], 0);
+        let (mut bands, mut local, mut micros) = ([0; BANDS.len()], 0, 0);
         let mut durations = LiveHistogram::default();
         for delta in history.last_deltas(RATE_WINDOW_STEPS) {
             bands.iter_mut().zip(delta.bands).for_each(|(sum, more)| *sum += more);
             durations.merge(&delta.durations);
+            local += delta.local;
             micros += delta.micros;
         }
+        let is_remote = tick.process.servers.is_some();
         let rates =
             |delta: &TickDelta| delta.bands.map(|count| rate_per_second(count, delta.micros));
         Some(Self {
             total: tick.counts.count_outcome("allowed") + tick.counts.count_outcome("refused"),
             refused: share_permille(bands[3] + bands[4], bands.iter().sum()),
+            local: share_permille(local, bands.iter().sum()).filter(|_| is_remote),
             bands: bands.map(|count| rate_per_second(count, micros)),
             latencies: QUANTILES.map(|(_, thousandths)| durations.quantile(thousandths)),
             trend: history.last_deltas(MAX_DELTAS).map(rates).collect(),
@@ -168,6 +175,7 @@ impl RuleActivity {
             id: rule.id.clone(),
             endpoint: rule.endpoint.clone(),
             mode: rule.mode.clone(),
+            consistency: rule.consistency.clone(),
             is_active: rule.is_active,
             requests: rate_per_second(verdicts.decisions(), micros),
             refused: rate_per_second(verdicts.refused(), micros),
@@ -183,7 +191,7 @@ impl RuleActivity {
 
 #[cfg(test)]
 mod tests {
-    use super::super::api_types::{LiveBreaker, LiveServers};
+    use super::super::api_types::{LiveBreaker, LiveServers, OutcomeCount};
     use super::super::fixtures::{sample_rule, sample_tick};
     use super::*;
 
@@ -215,6 +223,24 @@ mod tests {
         assert_eq!((row.used, row.near_limit), (Some(875), Some(750)));
         assert_eq!(row.trend, [(2_000, 1_500)]);
         assert_eq!(row.since_start.decisions(), 5);
+    }
+
+    #[test]
+    fn local_share_needs_remote_store() {
+        let mut history = two_tick_history();
+        let mut now = history.newest().unwrap().clone();
+        now.at_us += 1_000_000;
+        now.process.servers = Some(LiveServers { breakers: Vec::new() });
+        let local = ["lease", "async", "deny_cache", "fallback"].map(|by| OutcomeCount {
+            answered_by: by.to_owned(),
+            outcome: "allowed".to_owned(),
+            count: 5,
+        });
+        now.counts.decisions.extend(local);
+        assert_eq!(TopSnapshot::from_history(&history).unwrap().local, None);
+        history.push_tick(now);
+        let snapshot = TopSnapshot::from_history(&history).unwrap();
+        assert_eq!(snapshot.local, Some(625), "15 of the 24 decisions of both steps");
     }
 
     #[test]

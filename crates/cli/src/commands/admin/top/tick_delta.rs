@@ -14,6 +14,8 @@ pub(super) struct TickDelta {
     pub(super) micros: u64,
     /// Number of requests by outcome, in the order of [`BANDS`].
     pub(super) bands: [u64; BANDS.len()],
+    /// Number of requests that the node decided without asking the store.
+    pub(super) local: u64,
     pub(super) durations: LiveHistogram,
     /// By rule ID.
     pub(super) rules: HashMap<String, RuleDelta>,
@@ -40,6 +42,7 @@ impl TickDelta {
         Self {
             micros: after.at_us.saturating_sub(before.at_us),
             bands: count_bands(old, new),
+            local: new.count_local().saturating_sub(old.count_local()),
             durations: new.duration_us.saturating_sub(&old.duration_us),
             rules: rules.collect(),
         }

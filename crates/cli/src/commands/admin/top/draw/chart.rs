@@ -58,14 +58,26 @@ fn legend_bands(
     spans
 }
 
-/// The latency of decisions, the share of refusals, and the number of decisions since the start.
-pub(super) fn latency_line(snapshot: &TopSnapshot, palette: Palette) -> Line<'static> {
+/// The latency of decisions, the shares of refusals and of local decisions, and the number of
+/// decisions since the start. Without the second latency if the line is too long for the width.
+pub(super) fn latency_line(snapshot: &TopSnapshot, width: u16, palette: Palette) -> Line<'static> {
+    let all = latency_spans(snapshot, &[0, 1, 2], palette);
+    match all.width() <= usize::from(width) {
+        true => all,
+        false => latency_spans(snapshot, &[0, 2], palette),
+    }
+}
+
+fn latency_spans(snapshot: &TopSnapshot, shown: &[usize], palette: Palette) -> Line<'static> {
     let mut spans = vec![Span::raw("decision time ")];
-    for ((name, _), took) in QUANTILES.into_iter().zip(snapshot.latencies) {
-        spans.push(Span::styled(format!("{name} "), palette.dim()));
-        spans.push(Span::raw(format!("{}  ", format_latency(took))));
+    for at in shown {
+        spans.push(Span::styled(format!("{} ", QUANTILES[*at].0), palette.dim()));
+        spans.push(Span::raw(format!("{}  ", format_latency(snapshot.latencies[*at]))));
     }
     spans.push(Span::raw(format!("refused {}  ", format_percent(snapshot.refused))));
+    if snapshot.local.is_some() {
+        spans.push(Span::raw(format!("local {}  ", format_percent(snapshot.local))));
+    }
     spans.push(Span::styled(
         format!("{} since the start", format_count(snapshot.total)),
         palette.dim(),

@@ -6,6 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span, Text};
 use unicode_width::UnicodeWidthStr as _;
 
+use super::super::api_types::EXACT;
 use super::super::cell_text::{CellAlignment, bar_char, bar_eighths, fit_to_width};
 use super::super::formatting::{format_count, format_percent, format_rate};
 use super::super::snapshot::{RULE_WINDOW_STEPS, RuleActivity, TopSnapshot};
@@ -18,6 +19,7 @@ use tidegate_server::output::escape_unprintable;
 enum RuleColumn {
     Rule,
     Mode,
+    Counted,
     Requests,
     Refused,
     Share,
@@ -27,14 +29,16 @@ enum RuleColumn {
     Trend,
 }
 
-use RuleColumn::{Mode, NearLimit, PeakInWindow, Refused, Requests, Rule, Share, Trend, Used};
+use RuleColumn::{
+    Counted, Mode, NearLimit, PeakInWindow, Refused, Requests, Rule, Share, Trend, Used,
+};
 
-const COLUMN_ORDER: [RuleColumn; 9] =
-    [Rule, Mode, Requests, Refused, Share, Used, NearLimit, PeakInWindow, Trend];
+const COLUMN_ORDER: [RuleColumn; 10] =
+    [Rule, Mode, Counted, Requests, Refused, Share, Used, NearLimit, PeakInWindow, Trend];
 
 /// The columns by priority: those at the end are omitted first if space is short.
-const COLUMN_PRIORITY: [RuleColumn; 9] =
-    [Rule, Requests, Refused, Mode, Share, Used, Trend, NearLimit, PeakInWindow];
+const COLUMN_PRIORITY: [RuleColumn; 10] =
+    [Rule, Requests, Refused, Mode, Share, Used, Counted, Trend, NearLimit, PeakInWindow];
 
 /// Maximum width of the rule name.
 const MAX_NAME_WIDTH: usize = 32;
@@ -74,7 +78,9 @@ pub(super) fn draw(
 fn fit_columns(room: usize, rules: &[&RuleActivity]) -> ColumnWidths {
     let mut left = room;
     let mut visible = Vec::new();
-    for column in COLUMN_PRIORITY {
+    // While the store decides all rules, the column says nothing.
+    let all_exact = rules.iter().all(|rule| rule.consistency == EXACT);
+    for column in COLUMN_PRIORITY.into_iter().filter(|column| *column != Counted || !all_exact) {
         let width = column.min_width() + if visible.is_empty() { 0 } else { GAP };
         if width > left && !visible.is_empty() {
             break;
@@ -143,6 +149,7 @@ impl RuleColumn {
         match self {
             Rule => "RULE",
             Mode => "MODE",
+            Counted => "COUNTED",
             Requests => "REQ/S",
             Refused => "REFUSED/S",
             Share => "REFUSED",
@@ -158,6 +165,7 @@ impl RuleColumn {
         match self {
             Rule => 12,
             Mode => 8,
+            Counted => 7,
             Requests | Share => 8,
             Refused => 10,
             Used => 5,
@@ -168,7 +176,7 @@ impl RuleColumn {
 
     const fn alignment(self) -> CellAlignment {
         match self {
-            Rule | Mode | Trend => CellAlignment::Left,
+            Rule | Mode | Counted | Trend => CellAlignment::Left,
             Requests | Refused | Share | Used | NearLimit | PeakInWindow => CellAlignment::Right,
         }
     }
@@ -180,7 +188,7 @@ impl RuleColumn {
             Refused => Some(RuleSort::Refused),
             Share => Some(RuleSort::Share),
             Used => Some(RuleSort::Used),
-            Mode | NearLimit | PeakInWindow | Trend => None,
+            Mode | Counted | NearLimit | PeakInWindow | Trend => None,
         }
     }
 
@@ -188,6 +196,7 @@ impl RuleColumn {
         match self {
             Rule => rule.id.clone(),
             Mode => rule.mode_or_disabled().to_owned(),
+            Counted => rule.consistency.clone(),
             Requests => format_rate(rule.requests),
             Refused => format_rate(rule.refused),
             Share => format_percent(rule.share),

@@ -100,6 +100,24 @@ fn disabled_rule_is_labelled_at_80_columns() {
 }
 
 #[test]
+fn local_decisions_are_shown_at_80_columns() {
+    let mut snapshot = sample_snapshot();
+    let draw = |snapshot: &TopSnapshot| {
+        render_snapshot(snapshot, 80, 24, &ViewState::default(), Palette::Plain).0
+    };
+    let exact = draw(&snapshot);
+    assert!(!exact.contains("COUNTED") && !exact.contains("local "), "{exact}");
+    assert!(exact.contains("<10% LEFT"), "{exact}");
+    (snapshot.local, snapshot.total) = (Some(934), 12_345);
+    snapshot.rules[0].consistency = "leased".to_owned();
+    let screen = draw(&snapshot);
+    for words in ["local 93%  12345 since the start", "MODE     COUNTED   REQ/S", "enforce  leased"]
+    {
+        assert!(screen.contains(words), "{words}:\n{screen}");
+    }
+}
+
+#[test]
 fn legend_fits_in_80_columns() {
     let mut snapshot = sample_snapshot();
     for (bands, first, last) in [

@@ -1,4 +1,4 @@
-//! A concurrent histogram of durations.
+//! A concurrent histogram of integers, such as durations.
 
 use super::counts::HistogramSnapshot;
 use super::striped::Striped;
@@ -6,29 +6,29 @@ use super::striped::Striped;
 /// Number of bucket bounds.
 const BOUND_COUNT: usize = 14;
 
-/// Inclusive upper bounds of the buckets, in microseconds.
+/// Inclusive upper bounds of the buckets; of durations, in microseconds.
 pub type HistogramBounds = [u64; BOUND_COUNT];
 
 /// Index of the sum, after the buckets and the overflow bucket.
 const SUM_INDEX: usize = BOUND_COUNT + 1;
 
-/// Counts durations.
-pub struct DurationHistogram {
+/// Counts values by size.
+pub struct ValueHistogram {
     bounds: &'static HistogramBounds,
     counts: Striped<{ BOUND_COUNT + 2 }>,
 }
 
-impl DurationHistogram {
+impl ValueHistogram {
     /// An empty histogram with these bucket bounds.
     pub fn new(bounds: &'static HistogramBounds) -> Self {
         Self { bounds, counts: Striped::new() }
     }
 
-    /// Adds a duration, in microseconds.
-    pub fn observe(&self, took_us: u64) {
-        let bucket = self.bounds.iter().position(|bound| took_us <= *bound);
+    /// Adds a value.
+    pub fn observe(&self, value: u64) {
+        let bucket = self.bounds.iter().position(|bound| value <= *bound);
         self.counts.add(bucket.unwrap_or(BOUND_COUNT), 1);
-        self.counts.add(SUM_INDEX, took_us);
+        self.counts.add(SUM_INDEX, value);
     }
 
     /// A snapshot of all buckets.

@@ -1,0 +1,84 @@
+//! Nodes of a fleet in this process, with the limiter and the tasks of `tidegate serve`.
+
+#![expect(clippy::expect_used, reason = "a benchmark that cannot run should say why and stop")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::store::Store as _;
+use tidegate_limiter::Limiter;
+use tidegate_memory::FastClock;
+use tidegate_redis::{RedisAddress, RedisOptions};
+use tidegate_server::store::{
+    EmbeddedStore, SharedStore, StoreCallMetrics, shared_limiter, spawn_limiter_tasks,
+};
+use tidegate_testkit::process::eventually;
+use tidegate_testkit::redis::RedisServer;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::rules::compile;
+
+/// The limiter of a node.
+pub type NodeLimiter = Limiter<SharedStore, EmbeddedStore>;
+
+/// Long enough that no decision of a busy machine is left to `on_fail`.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Memory for the counters that `on_fail: local` would need; the rules do not use it.
+const LOCAL_BYTES: u64 = 1 << 20;
+
+/// A node, whose tasks stop when it is dropped.
+#[derive(Debug)]
+pub struct FleetNode {
+    /// Its limiter.
+    pub limiter: Arc<NodeLimiter>,
+    _tasks: JoinSet<()>,
+}
+
+/// Starts `count` nodes that share counters under `name`, and waits until they know of each other.
+///
+/// # Panics
+/// When the server does not answer, or the rules are invalid.
+#[must_use]
+pub fn start_nodes(
+    runtime: &Runtime,
+    server: &RedisServer,
+    name: &str,
+    count: u32,
+    rules: &str,
+) -> Vec<FleetNode> {
+    let address = RedisAddress::parse(&server.url()).expect("parse the Redis URL");
+    let options = RedisOptions {
+        deadline: DEADLINE,
+        prefix: format!("{name}:"),
+        ..RedisOptions::new(address)
+    };
+    let _in_runtime = runtime.enter();
+    let start = |_| {
+        let local = EmbeddedStore::with_clock(FastClock::new(), LOCAL_BYTES);
+        let store = SharedStore::start(&options);
+        let limiter = Arc::new(shared_limiter(store, local, compile(rules)));
+        let mut tasks = JoinSet::new();
+        spawn_limiter_tasks(&limiter, &Arc::new(StoreCallMetrics::default()), &mut tasks);
+        FleetNode { limiter, _tasks: tasks }
+    };
+    let nodes: Vec<FleetNode> = (0..count).map(start).collect();
+    for node in &nodes {
+        let store = node.limiter.store();
+        let ready = runtime.block_on(store.wait_ready(DEADLINE));
+        assert!(ready, "{:?}", store.unavailable_reason());
+    }
+    eventually("every node knows of the others", || {
+        nodes.iter().all(|node| node.limiter.store().node_count() == count)
+    });
+    nodes
+}
+
+impl FleetNode {
+    /// The requests that the node has sent to the store.
+    #[must_use]
+    pub fn store_requests(&self) -> u64 {
+        self.limiter.store().stats().batch.sum
+    }
+}
