@@ -24,7 +24,7 @@ const LIMIT: u64 = 403;
 const PARTS: usize = 8;
 
 /// Rules whose windows begin before the test and end after it.
-fn rules() -> RuleSet {
+fn rules(keyed_limit: u64) -> RuleSet {
     let rule = |algorithm: Algorithm| {
         let limit = format!("{{ requests: {LIMIT}, window: 300d, algorithm: {algorithm} }}");
         format!(
@@ -33,10 +33,12 @@ fn rules() -> RuleSet {
         )
     };
     let split: String = Algorithm::ALL.into_iter().map(rule).collect();
-    let keyed = "  - { id: keyed, match: { path: /both }, key_by: user_id, \
-                 limit: { requests: 403, window: 300d }, split: 8 }\n";
+    let keyed = format!(
+        "  - {{ id: keyed, match: {{ path: /both }}, key_by: user_id, \
+         limit: {keyed_limit}/300d using fixed_window, split: {PARTS} }}\n"
+    );
     let beside = "  - { id: beside, match: { path: /both }, key_by: ip, \
-                  limit: { requests: 5000, window: 300d } }\n";
+                  limit: 5000/300d using fixed_window }\n";
     let document = Document::parse("rules.yaml", &format!("rules:\n{split}{keyed}{beside}"));
     let set = RuleSet::compile(&document.expect("a document"), Secret::UNSET).expect("rules");
     set.for_shared_store()
@@ -63,7 +65,7 @@ impl Fleet {
         let options = tidegate_redis::RedisOptions { deny_cache: true, ..options(url) };
         let node = |number: u64| {
             let _inside = runtime.enter();
-            let limiter = Limiter::new(RedisStore::start(&options), rules());
+            let limiter = Limiter::new(RedisStore::start(&options), rules(LIMIT));
             Arc::new(limiter.with_part_seed(number))
         };
         let nodes: Vec<_> = (0..NODES as u64).map(node).collect();
@@ -122,6 +124,21 @@ impl Fleet {
         }
     }
 
+    /// A reload does not change which part was charged.
+    fn check_refunds(&self) {
+        let node = &self.nodes[0];
+        for limit in [LIMIT, LIMIT + 9] {
+            let charged: Vec<Decision> = (0..40).map(|_| self.decide(0, "both", 2)).collect();
+            assert!(charged.iter().all(Decision::is_allowed));
+            self.runtime.block_on(node.install(rules(limit))).expect("the store's time");
+            for decision in charged {
+                self.runtime.block_on(node.refund_decision(decision));
+            }
+            assert_eq!(self.remaining("both"), [limit, 5_000]);
+        }
+        self.runtime.block_on(node.install(rules(LIMIT))).expect("the store's time");
+    }
+
     fn check_reset(&self) {
         let path = facts("token_bucket");
         let reset = self.nodes[1].reset(&path, Some("token_bucket"));
@@ -136,6 +153,7 @@ fn split_fleet_on_one_server_admits_limit() {
     let fleet = Fleet::connect(&server.url());
     fleet.check_exact_limits();
     fleet.check_reset();
+    fleet.check_refunds();
 }
 
 #[test]
@@ -156,6 +174,7 @@ fn split_fleet_on_cluster_admits_limit_across_shards() {
     fleet.runtime.block_on(fleet.nodes[0].reset(&facts("token_bucket"), Some("token_bucket")));
     fleet.check_exact_limits();
     fleet.check_reset();
+    fleet.check_refunds();
     // With a rule beside it, whose counter is in another slot.
     let admitted = fleet.decide_concurrently("both", 20);
     assert!(admitted <= LIMIT, "{admitted}");
