@@ -65,6 +65,9 @@ pub(crate) enum CliCommand {
     /// Show which rules govern a request, the state of their counters and the deciding rule
     #[command(after_help = help::EXPLAIN)]
     Explain(DecisionArgs),
+    /// Show which server of an upstream a request goes to, and why
+    #[command(after_help = help::ROUTE)]
+    Route(RouteArgs),
     /// Check the store: compatibility, latency and recommended changes
     #[command(after_help = help::DOCTOR)]
     Doctor(DoctorArgs),
@@ -261,6 +264,32 @@ pub(crate) struct ConfigCheckArgs {
     /// The rules document, in YAML or JSON
     #[arg(value_name = "FILE", env = "TIDEGATE_CONFIG", hide_env_values = true)]
     pub(crate) file: PathBuf,
+
+    /// Region to check for, if rules divide their limit among regions
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = tidegate_server::config::parse_region,
+        env = "TIDEGATE_REGION",
+        hide_env_values = true
+    )]
+    pub(crate) region: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `tidegate route`.
+#[derive(Args, Debug)]
+pub(crate) struct RouteArgs {
+    /// Facts of the request, such as `host=api.example.com path=/orders api_key=demo`; a header that
+    /// the upstream hashes is given by its name
+    #[arg(value_name = "FACT=VALUE", value_parser = crate::facts::parse)]
+    pub(crate) facts: Vec<(String, String)>,
+
+    /// Rules document whose `server:` section names the upstreams
+    #[arg(long, short, value_name = "FILE", env = "TIDEGATE_CONFIG", hide_env_values = true)]
+    pub(crate) config: PathBuf,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -9,3 +9,4 @@ mod decision_query;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod import;
+pub(crate) mod route;

@@ -55,6 +55,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<CommandOutcome, CommandError> {
         limits: Vec::new(),
         declared_facts: Vec::new(),
         api_key_header: None,
+        region: None,
     };
     let outcome = serve::run(
         ServeArgs { rules, settings: demo_settings(args, upstream, database) },

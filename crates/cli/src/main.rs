@@ -47,6 +47,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         CliCommand::Demo(args) => demo::run(&args),
         CliCommand::Check(args) => commands::check::run(&args, matches),
         CliCommand::Explain(args) => commands::explain::run(&args, matches),
+        CliCommand::Route(args) => commands::route::run(&args),
         CliCommand::Doctor(args) => commands::doctor::run(args),
         CliCommand::Bench(args) => commands::bench::run(&args),
         CliCommand::Rules(command) => commands::admin::rules::run(&command),

@@ -15,6 +15,8 @@ use tidegate_rules::{ApiKind, Facts, Rule};
 use super::Gateway;
 use super::access_log::AccessLogEntry;
 use super::completion::RequestCompletion;
+use super::consistent_hash::RoutingKey;
+use super::forward::RouteTarget;
 use super::response_body::GatewayBody;
 use tidegate_identity::{ResolvedClient, RuleInputHeaders};
 use tidegate_net::listen::ConnectionInfo;
@@ -38,6 +40,8 @@ pub(super) enum AdmissionOutcome {
 pub(super) struct IdentifiedClient {
     pub(super) client: ResolvedClient,
     pub(super) rule_headers: Arc<RuleInputHeaders>,
+    /// Selects the server, if the upstream hashes.
+    pub(super) routing_key: Option<RoutingKey>,
 }
 
 /// What the gateway needs to forward an admitted request and to finish it.
@@ -54,6 +58,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
     pub(super) async fn decide_request(
         &self,
         head: &Parts,
+        target: &RouteTarget,
         length: Option<u64>,
         connection: &ConnectionInfo,
         mut log_entry: Option<&mut AccessLogEntry>,
@@ -87,8 +92,11 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
                 self.refusal_response(&decision, random, head),
             )));
         }
-        let identified =
-            IdentifiedClient { client, rule_headers: Arc::clone(extractor.input_headers()) };
+        let identified = IdentifiedClient {
+            client,
+            rule_headers: Arc::clone(extractor.input_headers()),
+            routing_key: target.routing_key(&rules, &facts, &head.headers),
+        };
         Ok(match decision.queue_delay() {
             Some(delay) => AdmissionOutcome::Queued(Box::new(decision), delay, identified),
             None => AdmissionOutcome::Admitted(self.admit(decision, identified)),

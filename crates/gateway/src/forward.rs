@@ -7,6 +7,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use smallvec::SmallVec;
 
+use super::consistent_hash::{HashInput, RoutingKey};
 use super::health_check::{self, UpstreamHealthCheck};
 use super::request_body::UpstreamRequestBody;
 use super::response_body::{GatewayBody, ProxiedBody};
@@ -17,6 +18,7 @@ use super::upstream_error::UpstreamError;
 use super::upstream_server::{ServerLoadGuard, UpstreamResponse, UpstreamServer};
 use super::{UpstreamSettings, headers};
 use tidegate_net::listen::ConnectionInfo;
+use tidegate_rules::{Facts, RuleSet};
 use tidegate_web::problem::HttpError;
 
 /// The maximum number of attempts. A request is retried only if nothing of it was sent.
@@ -61,19 +63,38 @@ impl RouteTarget {
         self.upstream.servers.iter().map(|server| (server, self.health.as_ref()))
     }
 
+    /// The hash of the value that requests to this upstream are distributed by, if they are hashed
+    /// and the request has it.
+    pub(super) fn routing_key(
+        &self,
+        rules: &RuleSet,
+        facts: &Facts<'_>,
+        headers: &HeaderMap,
+    ) -> Option<RoutingKey> {
+        match self.upstream.hash_input()? {
+            HashInput::Fact(name) => rules.with_enriched_facts(facts, |facts| {
+                facts.get(name).map(|value| RoutingKey::new(value.as_bytes()))
+            }),
+            HashInput::Header(name) => {
+                headers.get(name).map(|value| RoutingKey::new(value.as_bytes()))
+            }
+        }
+    }
+
     /// Sends a request to the selected server. Retries, on the same or on another server, only if
     /// nothing of the request was sent.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` copies its arguments once more")]
     pub(super) fn send(
         &self,
         request: Request<UpstreamRequestBody>,
+        key: Option<RoutingKey>,
     ) -> impl Future<Output = Result<Response<GatewayBody>, ForwardError>> + Send {
         async move {
             let mut request = Some(request);
             let mut unreachable = true;
             let mut tried: SmallVec<[&Arc<UpstreamServer>; MAX_ATTEMPTS]> = SmallVec::new();
             for tries in 1.. {
-                let Some(server) = self.upstream.select_server(&tried) else { break };
+                let Some(server) = self.upstream.select_server(&tried, key) else { break };
                 let in_flight = server.start_request();
                 request.iter_mut().for_each(|request| self.set_host(request, server));
                 let last_attempt = tries == MAX_ATTEMPTS;
@@ -101,10 +122,11 @@ impl RouteTarget {
         &self,
         mut request: Request<UpstreamRequestBody>,
         upgrade: UpgradeRequest,
+        key: Option<RoutingKey>,
         client_connection: &ConnectionInfo,
     ) -> Result<Response<GatewayBody>, ForwardError> {
         let unreachable = |problem| ForwardError { error: problem, unreachable: true };
-        let (server, connection) = self.dial_upgradable().await.map_err(unreachable)?;
+        let (server, connection) = self.dial_upgradable(key).await.map_err(unreachable)?;
         let in_flight = server.start_request();
         self.set_host(&mut request, server);
         let sent = upgrade.send(server, connection, request).await;
@@ -114,10 +136,13 @@ impl RouteTarget {
     }
 
     /// Opens a connection to the selected server, or to the next one that can be reached.
-    async fn dial_upgradable(&self) -> Result<(&Arc<UpstreamServer>, Http1Connection), HttpError> {
+    async fn dial_upgradable(
+        &self,
+        key: Option<RoutingKey>,
+    ) -> Result<(&Arc<UpstreamServer>, Http1Connection), HttpError> {
         let mut tried: SmallVec<[&Arc<UpstreamServer>; MAX_ATTEMPTS]> = SmallVec::new();
         loop {
-            let server = self.upstream.select_server(&tried).ok_or_else(no_server_error)?;
+            let server = self.upstream.select_server(&tried, key).ok_or_else(no_server_error)?;
             let why = match tunnel::dial_http1(server).await {
                 Ok(connection) => return Ok((server, connection)),
                 Err(why) => why,

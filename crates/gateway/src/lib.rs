@@ -9,6 +9,7 @@ mod admission;
 mod body_idle_timeout;
 mod completion;
 mod connection_pool;
+mod consistent_hash;
 mod delay_queue;
 mod forward;
 mod forwarded_bytes;
@@ -64,11 +65,12 @@ use tidegate_web::{Peer, ProcessStatus, http_response};
 use tunnel::UpgradeRequest;
 
 pub use access_log::{AccessLog, AccessRecord};
+pub use consistent_hash::{HashInput, RoutingKey, rank_servers};
 pub use forward::HostHeader;
 pub use header_policy::{PassthroughHeader, PassthroughHeaderError};
 pub use health_check::UpstreamHealthCheck;
 pub use response_body::GatewayBody;
-pub use route::UpstreamRoute;
+pub use route::{UpstreamRoute, find_upstream};
 pub use settings::{Settings, UpstreamSettings};
 pub use upstream::Balance;
 pub use upstream_server::UpstreamTimeouts;
@@ -168,12 +170,14 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             // An in-memory store decides immediately, so the decision needs no state in this
             // future.
             let outcome = match S::IMMEDIATE {
-                true => {
-                    poll_immediate(self.decide_request(&head, length, connection, log_entry, span))?
-                }
+                true => poll_immediate(
+                    self.decide_request(&head, target, length, connection, log_entry, span),
+                )?,
                 false => {
-                    Box::pin(self.decide_request(&head, length, connection, log_entry, span))
-                        .await?
+                    Box::pin(
+                        self.decide_request(&head, target, length, connection, log_entry, span),
+                    )
+                    .await?
                 }
             };
             let AdmittedRequest { identity: identified, completion, pending_headers, refundable } =
@@ -188,6 +192,7 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
                 };
             self.forward_headers(&mut head.headers, host, &identified, connection);
             head.headers.insert(X_REQUEST_ID, id.clone());
+            let routing_key = identified.routing_key;
             let upstream_span = span.and_then(|span| span.start_upstream(&mut head.headers));
             head.version = Version::HTTP_11;
             let counted = || completion.as_deref().map(RequestCompletion::forwarded_bytes);
@@ -201,8 +206,10 @@ impl<S: Store + 'static, L: Store + 'static> Gateway<S, L> {
             );
             let request = Request::from_parts(head, body);
             let sent = match upgrade {
-                Some(upgrade) => Box::pin(target.send_upgrade(request, upgrade, connection)).await,
-                None => target.send(request).await,
+                Some(upgrade) => {
+                    Box::pin(target.send_upgrade(request, upgrade, routing_key, connection)).await
+                }
+                None => target.send(request, routing_key).await,
             };
             if let Some(upstream_span) = upstream_span {
                 let response = sent.as_ref().ok();

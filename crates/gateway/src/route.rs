@@ -45,6 +45,12 @@ impl RouteTable {
     }
 }
 
+/// The index of the upstream that requests for a host and a path go to.
+#[must_use]
+pub fn find_upstream(routes: &[UpstreamRoute], host: Option<&str>, path: &str) -> Option<usize> {
+    RouteTable::new(routes.to_vec()).find(host, path)
+}
+
 fn has_path_prefix(path: &str, prefix: &str) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

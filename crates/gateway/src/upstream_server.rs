@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 
 use super::connection_pool::ConnectionPool;
+use super::consistent_hash::ServerHash;
 use super::request_body::{RetryHandle, UpstreamRequestBody};
 use super::upload_progress::UploadProgress;
 use super::upstream_connection::{Http1Connection, Http2Sender, UpstreamConnection, dial};
@@ -46,6 +47,7 @@ impl Default for UpstreamTimeouts {
 pub(super) struct UpstreamServer {
     pub(super) address: OutboundAddress,
     pub(super) weight: u32,
+    hash: ServerHash,
     host: HeaderValue,
     timeouts: UpstreamTimeouts,
     tls: OutboundTls,
@@ -99,6 +101,7 @@ impl UpstreamServer {
         Self {
             // Cannot fail: the address was parsed from an authority.
             host: host.unwrap_or(HeaderValue::from_static("localhost")),
+            hash: ServerHash::new(&address.to_string()),
             address,
             weight,
             timeouts,
@@ -114,6 +117,11 @@ impl UpstreamServer {
 
     pub(super) const fn host(&self) -> &HeaderValue {
         &self.host
+    }
+
+    /// The hash of the address.
+    pub(super) const fn hash(&self) -> ServerHash {
+        self.hash
     }
 
     pub(super) const fn timeouts(&self) -> &UpstreamTimeouts {

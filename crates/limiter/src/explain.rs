@@ -89,7 +89,14 @@ impl Explanation {
 }
 
 fn describe_limit(rule: &Rule) -> String {
-    match &rule.document_limit() {
+    let limit = describe_region_limit(rule);
+    let Some(regional) = rule.regional() else { return limit };
+    let (share, region) = (regional.own_share(), regional.region());
+    format!("{limit} in region {region}: {share} of {}", describe_policy(regional.whole()))
+}
+
+fn describe_region_limit(rule: &Rule) -> String {
+    match &rule.region_limit() {
         RuleLimit::Unlimited => "unlimited".to_owned(),
         RuleLimit::Deny => "deny".to_owned(),
         RuleLimit::Policy(policy) if policy.is_concurrency() => {

@@ -109,7 +109,7 @@ fn describe_consistency(rule: &Rule) -> String {
 /// The most that a rule admits for one key in any window, wherever the window begins, as text.
 #[must_use]
 pub fn describe_bound(rule: &Rule) -> String {
-    let bound = match &rule.document_limit() {
+    let bound = match &rule.region_limit() {
         RuleLimit::Unlimited => return "none".to_owned(),
         RuleLimit::Deny => "nothing passes".to_owned(),
         RuleLimit::Policy(policy) if policy.is_concurrency() => {
@@ -119,6 +119,12 @@ pub fn describe_bound(rule: &Rule) -> String {
             let most = rule.max_in_window().unwrap_or_default();
             format!("at most {most} in any {}", policy.quota().window)
         }
+    };
+    let bound = match (rule.regional(), rule.max_in_all_regions()) {
+        (Some(regional), Some(all)) => {
+            format!("{bound} in region {}, {all} in all regions", regional.region())
+        }
+        _ => bound,
     };
     match rule.mode() {
         RuleMode::Shadow => format!("{bound}, if enforced"),

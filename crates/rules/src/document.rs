@@ -12,6 +12,7 @@ pub mod identity;
 mod key_by;
 mod limit;
 mod match_section;
+mod regions;
 mod rule;
 mod subjects;
 
@@ -25,6 +26,7 @@ pub(crate) use facts::FactReference;
 use facts::RuleOrigin;
 pub use facts::{FactDeclarations, UnsuppliedFact};
 use identity::{IdentityConfig, IdentitySpans, KeyText, UserIdentity};
+
 pub(crate) use rule::ParsedRule;
 use rule::RuleDefaults;
 pub(crate) use subjects::DocumentSubject;
@@ -54,6 +56,8 @@ pub struct Document {
     /// Facts that API callers send.
     facts: Vec<String>,
     declared: FactDeclarations,
+    /// The region of this node.
+    region: Option<String>,
     subjects: Vec<DocumentSubject>,
     endpoints: Vec<EndpointPattern>,
     paths: PathNormalization,

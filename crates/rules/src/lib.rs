@@ -43,6 +43,7 @@ mod index;
 mod key;
 mod path_normalization;
 mod records;
+mod regions;
 mod rule;
 mod ruleset;
 mod secrets;
@@ -59,6 +60,7 @@ pub use facts::{DescriptorPair, Facts};
 pub use key::RequestKeys;
 pub use path_normalization::PathNormalization;
 pub use records::{ExternalRecords, OverrideLimit, OverrideRecord, RecordError, SubjectRecord};
+pub use regions::{RegionShares, RegionalLimit, is_region_name};
 pub use rule::{
     ChargeWhen, FIRST_GENERATION, OnChange, OnFail, Rule, RuleLimit, RuleMode, SplitPart,
 };
@@ -67,3 +69,4 @@ pub use ruleset::{
     RuleSetExtensions,
 };
 pub use value_syntax::duration;
+pub use value_syntax::percentage::Percentage;

@@ -11,8 +11,10 @@ use tidegate_core::time::Timestamp;
 use crate::condition::{Condition, DescriptorMatcher, MatchInput};
 use crate::consistency::{Consistency, ConsistencyError};
 use crate::cost::CostSource;
+use crate::diagnostic::FieldError;
 use crate::facts::Facts;
 use crate::key::KeyPart;
+use crate::regions::{RegionShares, RegionalLimit, ShareError};
 use crate::ruleset::{RulePredecessor, RuleSet};
 
 /// The default generation of a rule's counters.
@@ -27,6 +29,26 @@ pub enum RuleLimit {
     Unlimited,
     /// This rule refuses every request.
     Deny,
+}
+
+/// Why a rule cannot have another limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimitError {
+    /// It cannot be divided among regions.
+    Share(ShareError),
+    /// It does not support the rule's consistency.
+    Consistency(ConsistencyError, RuleLimit),
+}
+
+impl LimitError {
+    /// What is wrong with the limit, and what to write instead.
+    pub(crate) fn describe(&self) -> FieldError {
+        match self {
+            Self::Share(error) => error.describe(),
+            Self::Consistency(error, RuleLimit::Policy(policy)) => error.describe(policy),
+            Self::Consistency(..) => FieldError::new("this limit has no counter"),
+        }
+    }
 }
 
 /// The effect of a rule's refusals.
@@ -94,10 +116,12 @@ pub struct Rule {
     pub(crate) id: Box<str>,
     pub(crate) description: Option<String>,
     pub(crate) active: bool,
-    /// The limit by which the store counts: the lending policy of a leased rule in a shared store,
-    /// otherwise the limit of the document.
+    /// The limit by which the store counts: the limit of the document or the share of this node's
+    /// region, and of that the lending policy if the rule is leased in a shared store.
     pub(crate) limit: RuleLimit,
     pub(crate) consistency: Consistency,
+    /// How the limit is divided among regions.
+    pub(crate) regional: Option<Arc<RegionalLimit>>,
     /// Whether several nodes share the store that counts for the rule.
     pub(crate) is_shared: bool,
     pub(crate) cost: CostSource,
@@ -151,10 +175,26 @@ impl Rule {
     /// consistency keeps the counter.
     #[must_use]
     pub fn document_limit(&self) -> RuleLimit {
+        match &self.regional {
+            Some(regional) => RuleLimit::Policy(*regional.whole()),
+            None => self.region_limit(),
+        }
+    }
+
+    /// The limit that all nodes of this region enforce together: the share of the region, or the
+    /// limit of the document if it is not divided.
+    #[must_use]
+    pub fn region_limit(&self) -> RuleLimit {
         match &self.consistency {
             Consistency::Leased(leased) => RuleLimit::Policy(*leased.policy()),
             _ => self.limit,
         }
+    }
+
+    /// How the limit is divided among regions, if it is.
+    #[must_use]
+    pub fn regional(&self) -> Option<&RegionalLimit> {
+        self.regional.as_deref()
     }
 
     /// The consistency that the document asks for.
@@ -177,12 +217,19 @@ impl Rule {
     }
 
     /// The maximum admitted for one key in any interval of the length of the document's window, by
-    /// all nodes together; `None` if the limit does not count. An asynchronous rule can admit more
-    /// while flushes are slow.
+    /// all nodes of this region together; `None` if the limit does not count. An asynchronous rule
+    /// can admit more while flushes are slow.
     #[must_use]
     pub fn max_in_window(&self) -> Option<u64> {
-        let policy = self.document_limit();
+        let policy = self.region_limit();
         Some(self.applied_consistency().max_in_window(policy.policy()?))
+    }
+
+    /// The same for all regions together, if the limit is divided among them. While regions have
+    /// different versions of the rule, it is the sum of the larger share of each.
+    #[must_use]
+    pub fn max_in_all_regions(&self) -> Option<u64> {
+        Some(self.regional()?.max_in_window(self.applied_consistency()))
     }
 
     /// The source of a request's cost.
@@ -330,10 +377,31 @@ impl Rule {
         }
     }
 
-    /// The same rule with another limit.
-    pub(crate) fn with_limit(&self, limit: RuleLimit) -> Result<Self, ConsistencyError> {
-        let consistency = self.consistency.for_limit(&limit)?;
-        let mut rule = Self { limit, consistency, split_parts: 0..0, ..self.clone() };
+    /// Enforces the share of a region from now on.
+    pub(crate) fn enter_region(&mut self, shares: &RegionShares, region: &str) {
+        let RuleLimit::Policy(whole) = self.limit else { return };
+        let regional = RegionalLimit::new(shares.clone(), region.to_owned(), whole);
+        self.regional = Some(Arc::new(regional));
+        // The document reader has reported shares that have no valid limit.
+        if let Ok(rule) = self.with_limit(self.limit) {
+            *self = rule;
+        }
+    }
+
+    /// The same rule with another limit in the document. If the rule is divided among regions, this
+    /// region enforces its share of that limit.
+    pub(crate) fn with_limit(&self, limit: RuleLimit) -> Result<Self, LimitError> {
+        let (limit, regional) = match (&self.regional, limit) {
+            (Some(regional), RuleLimit::Policy(whole)) => {
+                let regional = regional.for_policy(whole);
+                let share = regional.own_policy().map_err(LimitError::Share)?;
+                (RuleLimit::Policy(share), Some(Arc::new(regional)))
+            }
+            (_, limit) => (limit, None),
+        };
+        let consistency = self.consistency.for_limit(&limit);
+        let consistency = consistency.map_err(|error| LimitError::Consistency(error, limit))?;
+        let mut rule = Self { limit, consistency, regional, split_parts: 0..0, ..self.clone() };
         if rule.is_shared {
             rule.share();
         }

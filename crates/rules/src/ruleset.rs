@@ -86,8 +86,10 @@ impl RuleSet {
     pub fn compile(document: &Document, secret: Secret) -> Result<Self, DocumentError> {
         let diagnostics = document.diagnostics();
         document.check(&diagnostics);
+        document.check_regions(&diagnostics);
         diagnostics.finish()?;
-        let rules = compile_rules(document.rules(), document.paths(), secret);
+        let mut rules = compile_rules(document.rules(), document.paths(), secret);
+        enter_region(&mut rules, document);
         let mut descriptors = DescriptorIndex::default();
         let active = (0_u32..).zip(&rules).filter(|(_, rule)| rule.active);
         let others = active.filter(|(at, rule)| !descriptors.insert(*at, &rule.conditions));
@@ -442,6 +444,7 @@ fn compile_rules(typed: &[ParsedRule], paths: PathNormalization, secret: Secret)
                 active: rule.active,
                 limit,
                 consistency: rule.consistency.clone(),
+                regional: None,
                 is_shared: false,
                 cost: rule.cost.clone(),
                 mode: rule.mode,
@@ -463,6 +466,18 @@ fn compile_rules(typed: &[ParsedRule], paths: PathNormalization, secret: Secret)
             }
         })
         .collect()
+}
+
+/// Limits the rules to the shares of this node's region.
+fn enter_region(rules: &mut [Rule], document: &Document) {
+    let Some(region) = document.region() else { return };
+    // Rules without a limit are not compiled, as in `compile_rules`.
+    let typed = document.rules().iter().filter(|rule| rule.limit.is_some());
+    for (rule, typed) in rules.iter_mut().zip(typed) {
+        if let Some(regions) = &typed.regions {
+            rule.enter_region(&regions.shares, region);
+        }
+    }
 }
 
 /// The parts of a rule's key. A descriptor part omits the values that share a counter.

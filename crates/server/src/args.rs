@@ -44,6 +44,16 @@ pub struct RuleSourceArgs {
         hide_env_values = true
     )]
     pub api_key_header: Option<String>,
+
+    /// Region of this node, for rules that divide their limit among regions
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = crate::config::parse_region,
+        env = "TIDEGATE_REGION",
+        hide_env_values = true
+    )]
+    pub region: Option<String>,
 }
 
 /// `tidegate serve`.

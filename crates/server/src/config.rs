@@ -40,7 +40,9 @@ pub use resp::{PartialRespSettings, RespSettings};
 pub(crate) use section::read_section;
 pub use store::{PartialStoreSettings, RedisSettings, StoreSettings};
 pub(crate) use traces::PartialTraceSettings;
-pub use value::{LogFormat, LogLevel, MemorySize, UpstreamUrl, parse_duration, parse_header_name};
+pub use value::{
+    LogFormat, LogLevel, MemorySize, UpstreamUrl, parse_duration, parse_header_name, parse_region,
+};
 
 /// Default address of the HTTP API.
 pub const DEFAULT_HTTP: ListenSpec = ListenSpec::loopback(8081);
@@ -58,6 +60,12 @@ const MIN_SECRET_BYTES: usize = 16;
 /// One layer of settings; unset values come from the layer below.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartialSettings {
+    /// The region in the document; `--region` is one of the [rule options].
+    ///
+    /// [rule options]: crate::args::RuleSourceArgs
+    #[arg(skip)]
+    pub(crate) region: Option<String>,
+
     /// Gateway settings.
     #[command(flatten)]
     pub gateway: PartialGatewaySettings,
@@ -172,6 +180,7 @@ impl PartialSettings {
     /// Fills unset values from `below`.
     pub(crate) fn with_fallback(self, below: Self) -> Self {
         Self {
+            region: self.region.or(below.region),
             gateway: self.gateway.with_fallback(below.gateway),
             http: self.http.or(below.http),
             grpc: self.grpc.with_fallback(below.grpc),

@@ -78,7 +78,8 @@ fn comparable_text(rule: &Rule, rules: &RuleSet) -> String {
     let (key, conditions) = (rule.key_by(), rule.conditions());
     let applies_to = (key.collect::<Vec<_>>(), conditions.collect::<Vec<_>>(), rule.is_active());
     let consistency = rule.consistency().to_string();
-    let counted = (rule.ban(), rule.on_change(), rule.generation(), consistency);
+    let regions = rule.regional().map(|regional| regional.shares().to_string());
+    let counted = (rule.ban(), rule.on_change(), rule.generation(), consistency, regions);
     let effect = (limit, rule.cost(), mode, rule.on_fail(), rule.charge(), counted);
     let replaced: Vec<&str> = rule
         .replaces()

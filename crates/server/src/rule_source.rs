@@ -32,6 +32,8 @@ pub struct DocumentSource {
     file: Option<PathBuf>,
     limits: Vec<String>,
     declared: FactDeclarations,
+    /// The region of this node; `None` if only documents name it.
+    region: Option<String>,
     /// Key files named by documents of the configuration, shared by all clones of this value.
     /// Documents in requests may name only these.
     key_files: Arc<Mutex<BTreeSet<PathBuf>>>,
@@ -57,7 +59,8 @@ impl DocumentSource {
             api_key_header: args.api_key_header.clone(),
             any_fact: false,
         };
-        Self { declared, ..Self::from_parts(args.config.clone(), args.limits.clone()) }
+        let region = args.region.clone();
+        Self { declared, region, ..Self::from_parts(args.config.clone(), args.limits.clone()) }
     }
 
     /// A source that is only a file.
@@ -66,7 +69,13 @@ impl DocumentSource {
     }
 
     fn from_parts(file: Option<PathBuf>, limits: Vec<String>) -> Self {
-        Self { file, limits, declared: FactDeclarations::default(), key_files: Arc::default() }
+        Self {
+            file,
+            limits,
+            declared: FactDeclarations::default(),
+            region: None,
+            key_files: Arc::default(),
+        }
     }
 
     /// Whether no rules were configured.
@@ -77,6 +86,17 @@ impl DocumentSource {
     /// The file, if there is one to watch.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// The same source for a node in this region, unless `None`.
+    #[must_use]
+    pub fn with_region(self, region: Option<String>) -> Self {
+        Self { region: region.or(self.region), ..self }
+    }
+
+    /// The same source for a node that stays in the region of a loaded document.
+    pub(crate) fn in_region_of(self, loaded: &LoadedDocument) -> Self {
+        self.with_region(loaded.document.region().map(str::to_owned))
     }
 
     /// The same source without the additions of the command line.
@@ -133,6 +153,7 @@ impl DocumentSource {
         let (mut document, section) =
             Document::parse_with(&name, text, &self.declared, read_section)
                 .map_err(CommandError::InvalidDocument)?;
+        document.set_region(self.region.as_deref().or(section.region.as_deref()));
         document.push_shorthands(&self.limits).map_err(CommandError::InvalidLimit)?;
         let folder = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let key_file = document.key_file().map(|file| folder.join(file));

@@ -87,6 +87,7 @@ pub fn run(
     let inherited = InheritedSockets::from_env()?;
     let source = DocumentSource::new(&args.rules);
     let loaded = source.load()?;
+    let source = source.in_region_of(&loaded);
     let settings = Settings::check(args.settings.with_fallback(loaded.section.clone()))?;
     telemetry::init_logging(settings.log, settings.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -123,6 +124,9 @@ async fn start_runtime(
         ServerEvent::SecretUnset.log();
     }
     ExtractionListeners::from_settings(&settings).check(&rules, &source)?;
+    if let Some(gateway) = &settings.gateway {
+        gateway.check_hash_inputs(rules.identity())?;
+    }
     let embedded = EmbeddedStore::with_clock(FastClock::new(), settings.memory_limit.0);
     match &settings.store {
         StoreSettings::Memory => {

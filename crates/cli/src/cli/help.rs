@@ -125,6 +125,18 @@ output is a list of errors, which is empty if there are none.
 
 Exit codes: 0 valid, 1 not valid, 2 wrong usage, 3 the file could not be read.";
 
+/// After `tidegate route --help`.
+pub(super) const ROUTE: &str = "\
+Examples:
+  tidegate route --config rules.yaml path=/orders api_key=demo
+  tidegate route --config rules.yaml host=api.example.com path=/ x-session=4711 --json
+
+Reads the document only: it shows the order in which a key prefers the servers. The first one that
+is healthy and below 1.25 times the mean load gets the request.
+
+Exit codes: 0 a route matches, 1 no route matches or the document is not valid, 2 wrong usage,
+3 the file could not be read.";
+
 /// After `tidegate import envoy-ratelimit --help`.
 pub(super) const IMPORT_ENVOY: &str = "\
 Examples:

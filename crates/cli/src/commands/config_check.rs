@@ -39,10 +39,13 @@ struct ProblemReport<'a> {
 /// # Errors
 /// If the document cannot be read, or all errors in it.
 pub(crate) fn run(args: &ConfigCheckArgs) -> Result<CommandOutcome, CommandError> {
-    let source = DocumentSource::from_file(&args.file);
+    let source = DocumentSource::from_file(&args.file).with_region(args.region.clone());
     let checked = source.load().and_then(|loaded| {
         let rules = loaded.compile(Secret::UNSET)?;
         let gateway = check_gateway(&loaded.section.gateway)?;
+        if let Some(gateway) = &gateway {
+            gateway.check_hash_inputs(rules.identity())?;
+        }
         Ok((rules, loaded.section, gateway))
     });
     match checked {

@@ -42,7 +42,7 @@ pub struct FactDeclarations {
     pub facts: Vec<String>,
     /// The header that contains the API key, in lower case; replaces the document's setting.
     pub api_key_header: Option<String>,
-    /// Accepts any fact: for a rule that is read without its document.
+    /// Accepts any fact and any region: for a rule that is read without its document.
     pub any_fact: bool,
 }
 

@@ -10,6 +10,7 @@ use super::cost;
 use super::facts::FactReference;
 use super::key_by::{self, KeyBy};
 use super::limit::ParsedLimit;
+use super::regions::{self, ParsedRegions};
 use super::{Spanned, match_section};
 use crate::condition::{Condition, DescriptorMatcher};
 use crate::consistency::Consistency;
@@ -51,6 +52,7 @@ pub(crate) struct ParsedRule {
     pub(crate) on_change: OnChange,
     pub(crate) generation: u32,
     pub(crate) consistency: Consistency,
+    pub(crate) regions: Option<ParsedRegions>,
     /// The ids of the rules that this rule replaces wherever it applies.
     pub(crate) replaces: Vec<Spanned<String>>,
 }
@@ -106,6 +108,7 @@ pub(super) fn read(field: &Field<'_>, defaults: &RuleDefaults) -> Option<ParsedR
         on_change: OnChange::Reset,
         generation: FIRST_GENERATION,
         consistency: Consistency::Exact,
+        regions: None,
         replaces: Vec::new(),
     };
     if matches!(field.node().value, YamlValue::Scalar { .. }) {
@@ -196,6 +199,7 @@ impl ParsedRule {
             self.replaces = field.non_empty_items().iter().filter_map(read_id).collect();
         }
         self.consistency = consistency::read(fields, self);
+        self.regions = regions::read(fields, self);
     }
 
     fn read_cost(&self, field: &Field<'_>) -> Option<CostSource> {

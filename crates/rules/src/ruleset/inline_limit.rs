@@ -70,6 +70,7 @@ impl RuleSet {
             limit: Policy::new(Algorithm::FixedWindow, quota)
                 .map_or(RuleLimit::Deny, RuleLimit::Policy),
             consistency: Consistency::Exact,
+            regional: None,
             is_shared: self.is_shared,
             cost: CostSource::Fixed(1),
             mode: RuleMode::Enforce,

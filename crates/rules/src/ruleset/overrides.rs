@@ -13,11 +13,10 @@ use tidegate_core::quota::Quota;
 use tidegate_core::time::Timestamp;
 
 use super::RuleSet;
-use crate::consistency::ConsistencyError;
 use crate::diagnostic::FieldError;
 use crate::facts::Facts;
 use crate::records::{OverrideLimit, OverrideRecord, RecordError};
-use crate::rule::{Rule, RuleLimit, effective_since};
+use crate::rule::{LimitError, Rule, RuleLimit, effective_since};
 
 /// Maps keys to variants, for each rule of the document with overrides.
 #[derive(Debug, Default)]
@@ -41,7 +40,7 @@ enum VariantKey {
 
 impl VariantBuilder<'_> {
     /// The variant of a rule with this limit, created if missing.
-    fn variant_for(&mut self, rule: u32, limit: RuleLimit) -> Result<u32, ConsistencyError> {
+    fn variant_for(&mut self, rule: u32, limit: RuleLimit) -> Result<u32, LimitError> {
         let key = match &limit {
             RuleLimit::Policy(policy) => {
                 VariantKey::Policy(*policy.quota(), policy.effective_since())
@@ -66,11 +65,13 @@ impl VariantBuilder<'_> {
         let limit = override_limit(base, allows)?;
         let (id, mode) = (base.id.clone(), base.consistency.name());
         self.variant_for(rule, limit).map_err(|error| {
-            let error = limit.policy().map(|policy| error.describe(policy));
-            let FieldError { message, hint, .. } =
-                error.unwrap_or_else(|| FieldError::new("this limit has no counter"));
+            let FieldError { message, hint, .. } = error.describe();
             let hint = hint.map_or_else(String::new, |hint| format!("; write {hint}"));
-            format!("rule `{id}` is {mode}: {message}{hint}")
+            let kind = match error {
+                LimitError::Share(_) => "divided among regions",
+                LimitError::Consistency(..) => mode,
+            };
+            format!("rule `{id}` is {kind}: {message}{hint}")
         })
     }
 }

@@ -8,4 +8,5 @@ mod consistency;
 mod diagnostics;
 mod facts;
 mod keys;
+mod regions;
 mod secrets;

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::FalseyValueParser;
-use tidegate_gateway::{PassthroughHeader, UpstreamRoute, UpstreamSettings};
+use tidegate_gateway::{Balance, HashInput, PassthroughHeader, UpstreamRoute, UpstreamSettings};
 use tidegate_rules::decode::FieldMap;
+use tidegate_rules::identity::IdentityConfig;
 
 use super::certificate::ListenerCertificate;
 use super::listen::{ListenSetting, ListenSpec};
@@ -196,5 +197,28 @@ impl GatewaySettings {
             routes,
             upstreams,
         }))
+    }
+
+    /// Checks that requests have the facts by which upstreams select servers. Without them, every
+    /// request would go to the least loaded server.
+    ///
+    /// # Errors
+    /// When a fact is not supplied.
+    pub fn check_hash_inputs(&self, identity: &IdentityConfig) -> Result<(), CommandError> {
+        let hashed = self.upstreams.iter().filter_map(|upstream| match &upstream.balance {
+            Balance::Hash(input) => Some(input),
+            Balance::LeastLoaded | Balance::Weighted => None,
+        });
+        for input in hashed {
+            if let HashInput::Fact(name) = input
+                && !input.is_supplied(identity)
+            {
+                return Err(CommandError::Rejected(format!(
+                    "`balance: {{ hash: {name} }}`: no request at the gateway has the fact `{name}`\n  \
+                     write: an `identity` entry for `{name}`, or `hash: {{ header: NAME }}`"
+                )));
+            }
+        }
+        Ok(())
     }
 }

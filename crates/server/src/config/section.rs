@@ -15,7 +15,7 @@ use super::headers::PartialHeaderSettings;
 use super::resp::PartialRespSettings;
 use super::store::PartialStoreSettings;
 use super::traces::PartialTraceSettings;
-use super::value::ValueError;
+use super::value::{self, ValueError};
 use super::{MAX_THREADS, PartialSettings};
 
 /// Reads the section; a missing section sets nothing.
@@ -28,6 +28,7 @@ pub(crate) fn read_section(field: Option<&Field<'_>>) -> PartialSettings {
         store: PartialStoreSettings::read(&mut fields),
         headers: PartialHeaderSettings::read(&mut fields),
         grpc: PartialGrpcSettings::read(&mut fields),
+        region: fields.take("region").and_then(|field| read_region(&field)),
         http: fields.take("http").and_then(|field| read_parsed(&field)),
         resp: PartialRespSettings::read(&mut fields),
         socket_mode: fields.take("socket_mode").and_then(|field| read_parsed(&field)),
@@ -56,15 +57,23 @@ fn read_count(field: &Field<'_>) -> Option<u32> {
     field.integer(0, u32::MAX.into()).and_then(|count| count.try_into().ok())
 }
 
+fn read_region(field: &Field<'_>) -> Option<String> {
+    read_with(field, value::parse_region)
+}
+
+fn read_with<T>(field: &Field<'_>, parse: impl FnOnce(&str) -> Result<T, ValueError>) -> Option<T> {
+    let text = field.non_empty_text()?;
+    let remark =
+        |error: ValueError| FieldError::new(error.message).with_found(text).with_hint(error.hint);
+    field.ok_or_report(parse(text).map_err(remark))
+}
+
 pub(super) fn read_path(field: &Field<'_>) -> Option<PathBuf> {
     field.non_empty_text().map(PathBuf::from)
 }
 
 pub(super) fn read_parsed<T: FromStr<Err = ValueError>>(field: &Field<'_>) -> Option<T> {
-    let text = field.non_empty_text()?;
-    let remark =
-        |error: ValueError| FieldError::new(error.message).with_found(text).with_hint(error.hint);
-    field.ok_or_report(text.parse().map_err(remark))
+    read_with(field, str::parse)
 }
 
 /// Reads one of the values that the corresponding flag accepts.

@@ -220,6 +220,17 @@ pub fn parse_header_name(text: &str) -> Result<String, ValueError> {
     Ok(text.to_ascii_lowercase())
 }
 
+/// Parses the name of a region.
+pub fn parse_region(text: &str) -> Result<String, ValueError> {
+    if !tidegate_rules::is_region_name(text) {
+        return Err(ValueError {
+            message: "this is not the name of a region".to_owned(),
+            hint: "letters, digits, dashes and underscores, such as `eu-1`",
+        });
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses a duration such as `10s`.
 pub fn parse_duration(text: &str) -> Result<Micros, ValueError> {
     tidegate_rules::duration::parse(text).map_err(|_| ValueError {

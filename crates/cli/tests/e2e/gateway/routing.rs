@@ -5,7 +5,7 @@ use std::thread;
 
 use tidegate_testkit::nginx::NginxServer;
 
-use crate::support::{ServerProcess, TestFolder, wait_for};
+use crate::support::{ServerProcess, TestFolder, run_tidegate, utf8_text, wait_for};
 
 const RULES: &str = "rules: [{ id: a, key_by: ip, limit: 1000000/s }]";
 
@@ -115,6 +115,74 @@ fn dead_server_is_ejected_and_recovers() {
             clients.into_iter().map(|client| client.join().unwrap()).sum()
         });
         assert!(failures <= CLIENTS, "{failures} failed: {}", server.log());
+    }
+}
+
+/// The servers that `tidegate route` lists for a session, the first choice first.
+fn planned_servers(config: &str, session: &str) -> Vec<String> {
+    let session = format!("x-session={session}");
+    let output = run_tidegate(&["route", "--config", config, "path=/x", &session, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", utf8_text(&output.stderr));
+    let planned: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(planned["is_hashed"], true);
+    let servers = planned["servers"].as_array().unwrap();
+    servers.iter().map(|server| server.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn hashed_sessions_stay_on_their_server() {
+    let servers = ["a", "b", "c"].map(|name| NginxServer::start(&format!("return 200 {name};")));
+    let folder = TestFolder::new();
+    let urls = servers.each_ref().map(|server| server.url());
+    let document = format!(
+        "server:\n  upstreams:\n    api:\n      balance: {{ hash: {{ header: x-session }} }}\n      \
+         servers: [\"{}\", \"{}\", \"{}\"]\n{RULES}",
+        urls[0], urls[1], urls[2]
+    );
+    let config = folder.write("rules.yaml", document);
+    let gateway = ServerProcess::start_gateway_with_config(&config, &[]);
+    let mut client = gateway.gateway_client();
+    let mut server_of = |session: usize| {
+        client.send(&format!("GET /x HTTP/1.1\r\nhost: a\r\nx-session: s{session}\r\n\r\n"));
+        let response = client.read_response();
+        assert_eq!(response.status, 200);
+        let name = response.body.as_str().unwrap_or_default();
+        ["a", "b", "c"].iter().position(|known| *known == name).unwrap()
+    };
+    let first: Vec<usize> = (0..30).map(&mut server_of).collect();
+    assert_eq!(first, (0..30).map(&mut server_of).collect::<Vec<_>>());
+    assert!((0..3).all(|server| first.contains(&server)), "{first:?}");
+    let config = config.to_str().unwrap();
+    let planned: Vec<Vec<String>> =
+        (0..3).map(|session| planned_servers(config, &format!("s{session}"))).collect();
+    for (session, planned) in planned.iter().enumerate() {
+        assert_eq!(planned[0], urls[first[session]], "session {session}");
+    }
+    // Sessions of the server that leaves move to their next choice; the others stay.
+    let left = first[0];
+    servers[left].process().kill();
+    assert_eq!(urls[server_of(0)], planned[0][1]);
+    gateway.wait_for_log("upstream server unhealthy");
+    for (session, before) in first.iter().enumerate().filter(|(_, before)| **before != left) {
+        assert_eq!(server_of(session), *before, "session {session}");
+    }
+}
+
+#[test]
+fn hash_of_missing_fact_ends_the_start() {
+    let folder = TestFolder::new();
+    let document = format!(
+        "server:\n  upstreams:\n    api:\n      balance: {{ hash: api_key }}\n      \
+         servers: [\"http://127.0.0.1:9\"]\n{RULES}"
+    );
+    let config = folder.write("rules.yaml", document);
+    for command in [["serve", "--config"].as_slice(), &["config", "check"], &["route", "--config"]]
+    {
+        let args = [command, &[config.to_str().unwrap()]].concat();
+        let output = run_tidegate(&args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let error = utf8_text(&output.stderr);
+        assert!(error.contains("has the fact `api_key`"), "{error}");
     }
 }
 

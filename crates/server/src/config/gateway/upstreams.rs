@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tidegate_core::time::Micros;
 use tidegate_gateway::{
-    Balance, HostHeader, UpstreamHealthCheck, UpstreamRoute, UpstreamSettings, UpstreamTimeouts,
+    Balance, HashInput, HostHeader, UpstreamHealthCheck, UpstreamRoute, UpstreamSettings,
+    UpstreamTimeouts,
 };
 use tidegate_net::connect::{OutboundAddress, OutboundTls};
 use tidegate_rules::decode::{Field, FieldMap};
@@ -17,8 +18,15 @@ use super::super::section::{read_parsed, read_path};
 use super::super::value::UpstreamUrl;
 use crate::error::CommandError;
 
-const BALANCES: [(&str, Balance); 2] =
-    [("least_loaded", Balance::LeastLoaded), ("weighted", Balance::Weighted)];
+/// Load-balancing policies without settings.
+#[derive(Clone, Copy)]
+enum BalanceName {
+    LeastLoaded,
+    Weighted,
+}
+
+const BALANCES: [(&str, BalanceName); 2] =
+    [("least_loaded", BalanceName::LeastLoaded), ("weighted", BalanceName::Weighted)];
 const HOSTS: [(&str, HostHeader); 2] =
     [("client", HostHeader::Client), ("server", HostHeader::Server)];
 
@@ -91,7 +99,7 @@ fn read_upstream(name: &str, field: &Field<'_>) -> Option<UpstreamSection> {
         idle: time("idle_timeout", defaults.idle),
         pool_idle: time("pool_idle_timeout", defaults.pool_idle),
     };
-    let balance = fields.take("balance").and_then(|field| field.choice(&BALANCES));
+    let balance = fields.take("balance").and_then(|field| read_balance(&field));
     let host = fields.take("host").and_then(|field| field.choice(&HOSTS));
     let ca_file = fields.take("ca_file").and_then(|field| read_path(&field));
     let health = fields.take("health").and_then(|field| read_health(&field));
@@ -105,6 +113,27 @@ fn read_upstream(name: &str, field: &Field<'_>) -> Option<UpstreamSection> {
         ca_file,
         health,
     })
+}
+
+/// Reads `least_loaded`, `weighted`, `{ hash: FACT }` or `{ hash: { header: NAME } }`.
+fn read_balance(field: &Field<'_>) -> Option<Balance> {
+    if matches!(field.node().value, YamlValue::Scalar { .. }) {
+        return field.choice(&BALANCES).map(|name| match name {
+            BalanceName::LeastLoaded => Balance::LeastLoaded,
+            BalanceName::Weighted => Balance::Weighted,
+        });
+    }
+    let mut fields = field.fields()?;
+    let hash = fields.require("hash", "`hash: api_key` or `hash: { header: x-session }`");
+    fields.finish();
+    let hash = hash?;
+    if matches!(hash.node().value, YamlValue::Scalar { .. }) {
+        return Some(Balance::Hash(HashInput::Fact(hash.non_empty_text()?.to_owned())));
+    }
+    let mut fields = hash.fields()?;
+    let header = fields.require("header", "`header: x-session`");
+    fields.finish();
+    Some(Balance::Hash(HashInput::Header(header?.header_name()?)))
 }
 
 /// Reads a server: a URL, or a mapping with `url` and `weight`.

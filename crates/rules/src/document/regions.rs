@@ -1,0 +1,136 @@
+//! Decodes the `regions` of a rule, and checks them with the rule's other fields.
+
+use tidegate_core::policy::Policy;
+
+use super::Document;
+use super::rule::ParsedRule;
+use crate::decode::{Diagnostics, Field, FieldMap};
+use crate::diagnostic::FieldError;
+use crate::regions::{RegionShares, is_region_name, share_of};
+use crate::rule::RuleLimit;
+use crate::value_syntax::percentage::Percentage;
+use crate::yaml::SourceSpan;
+
+/// The `regions` of a rule, and their location.
+#[derive(Clone, Debug)]
+pub(crate) struct ParsedRegions {
+    pub(crate) shares: RegionShares,
+    span: SourceSpan,
+    path: String,
+}
+
+/// Decodes `regions` of a rule whose limit, cost and consistency have been decoded.
+pub(super) fn read(fields: &mut FieldMap<'_>, rule: &ParsedRule) -> Option<ParsedRegions> {
+    let field = fields.take("regions")?;
+    let mut settings = field.fields()?;
+    let shares = settings.require("shares", "`shares: { eu: 50%, us: 50% }`");
+    let tolerance = settings.take("tolerance");
+    settings.finish();
+    let tolerance = tolerance.map_or(Some(Percentage::ZERO), |field| read_percentage(&field));
+    let listed: Vec<(&str, Field<'_>)> =
+        shares?.fields()?.all_fields().map(|(name, _, field)| (name, field)).collect();
+    let read = |(name, field): &(&str, Field<'_>)| {
+        if !is_region_name(name) {
+            let error = FieldError::new("this is not the name of a region").with_found(name);
+            field
+                .report(error.with_hint("letters, digits, dashes and underscores, such as `eu-1`"));
+            return None;
+        }
+        Some(((*name).to_owned(), read_percentage(field)?))
+    };
+    // Read all of them first, so that all errors are reported.
+    let read: Vec<Option<(String, Percentage)>> = listed.iter().map(read).collect();
+    let shares = read.into_iter().collect::<Option<Vec<_>>>()?;
+    let shares = RegionShares::new(shares, tolerance?);
+    check_sum(&shares, &field);
+    match rule.limit {
+        Some(RuleLimit::Policy(policy)) => {
+            for ((_, share), (_, written)) in shares.iter().zip(&listed) {
+                check_share(&policy, share, rule, written);
+            }
+        }
+        Some(RuleLimit::Unlimited | RuleLimit::Deny) => {
+            let error = FieldError::new("this rule has no limit to divide among regions");
+            field.report(error.with_hint("a limit, or leave `regions` out"));
+        }
+        None => {}
+    }
+    Some(ParsedRegions { shares, span: field.span(), path: field.path().to_owned() })
+}
+
+fn read_percentage(field: &Field<'_>) -> Option<Percentage> {
+    field.ok_or_report(Percentage::parse(field.text()?))
+}
+
+fn check_sum(shares: &RegionShares, field: &Field<'_>) {
+    if shares.iter().next().is_none() {
+        let error = FieldError::new("no region has a share");
+        field.report(error.with_hint("`shares: { eu: 50%, us: 50% }`"));
+    }
+    let sum = shares.sum();
+    let max = Percentage::ONE_HUNDRED.plus(shares.tolerance());
+    if sum > max {
+        let error = FieldError::new(format!("the shares add up to {sum}, which is above {max}"));
+        let excess = sum.minus(Percentage::ONE_HUNDRED);
+        let hint = format!(
+            "smaller shares, or `tolerance: {excess}` if all regions together may admit that much \
+             more than the limit"
+        );
+        field.report(error.with_hint(hint));
+    }
+}
+
+/// Reports a share by which the rule cannot work. All shares are checked on all nodes, so that a
+/// document is valid in all regions or in none.
+fn check_share(whole: &Policy, share: Percentage, rule: &ParsedRule, written: &Field<'_>) {
+    let policy = match share_of(whole, share) {
+        Ok(policy) => policy,
+        Err(error) => return written.report(error.describe()),
+    };
+    let cost = rule.cost.base();
+    if cost > policy.limit() && cost <= whole.limit() {
+        let message = format!("a request costs {cost}, which is more than this share ever admits");
+        let hint = format!("a cost of at most {}, or a larger share", policy.limit());
+        written.report(FieldError::new(message).with_hint(hint));
+    }
+    if let Err(error) = rule.consistency.for_limit(&RuleLimit::Policy(policy)) {
+        written.report(error.describe(&policy));
+    }
+}
+
+impl Document {
+    /// Sets the region of this node. The node enforces the share of that region of each rule with
+    /// `regions`.
+    pub fn set_region(&mut self, region: Option<&str>) {
+        self.region = region.map(str::to_owned);
+    }
+
+    /// The region of this node.
+    #[must_use]
+    pub fn region(&self) -> Option<&str> {
+        self.region.as_deref()
+    }
+
+    /// Reports rules that are divided among regions, but have no share for the region of this node.
+    pub(crate) fn check_regions(&self, diagnostics: &Diagnostics<'_>) {
+        if self.declared.any_fact {
+            return;
+        }
+        for regions in self.rules.iter().filter_map(|rule| rule.regions.as_ref()) {
+            let error = match self.region() {
+                None => {
+                    let example = regions.shares.iter().next().map_or("eu", |(name, _)| name);
+                    let hint = format!("`--region {example}` or `server: {{ region: {example} }}`");
+                    FieldError::new("this node has no region, so it has no share of the limit")
+                        .with_hint(hint)
+                }
+                Some(region) if regions.shares.share(region).is_none() => {
+                    FieldError::new(format!("this node's region `{region}` has no share"))
+                        .with_hint(format!("`{region}` in `shares`, or another `--region`"))
+                }
+                Some(_) => continue,
+            };
+            diagnostics.report(regions.span, &regions.path, error);
+        }
+    }
+}

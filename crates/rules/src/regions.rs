@@ -1,0 +1,161 @@
+//! Regions: the share of a rule's limit that each region enforces on its own store.
+//!
+//! Each region has its own store, and no request waits for another region. The shares add up to at
+//! most 100 % plus a tolerance, so all regions together stay within the limit plus the tolerance,
+//! whatever happens between them.
+
+use std::fmt;
+
+use tidegate_core::policy::{Policy, PolicyError};
+use tidegate_core::quota::Quota;
+
+use crate::consistency::Consistency;
+use crate::diagnostic::FieldError;
+use crate::rule::RuleLimit;
+use crate::value_syntax::percentage::Percentage;
+
+/// The shares of a rule's limit, by region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionShares {
+    shares: Vec<(String, Percentage)>,
+    tolerance: Percentage,
+}
+
+/// The limit of a rule that one region enforces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionalLimit {
+    shares: RegionShares,
+    /// The region of this node.
+    region: String,
+    /// The limit of all regions together.
+    whole: Policy,
+}
+
+/// Why a limit cannot be divided among the regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShareError {
+    /// A share has no request, or no burst.
+    RoundsToNothing,
+    /// The limit of a share is invalid.
+    Policy(PolicyError),
+}
+
+impl RegionShares {
+    pub(crate) const fn new(shares: Vec<(String, Percentage)>, tolerance: Percentage) -> Self {
+        Self { shares, tolerance }
+    }
+
+    /// All shares together.
+    pub(crate) fn sum(&self) -> Percentage {
+        self.iter().fold(Percentage::ZERO, |sum, (_, share)| sum.plus(share))
+    }
+
+    /// The share of a region.
+    #[must_use]
+    pub fn share(&self, region: &str) -> Option<Percentage> {
+        self.iter().find(|(name, _)| *name == region).map(|(_, share)| share)
+    }
+
+    /// All regions with their shares, in document order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Percentage)> {
+        self.shares.iter().map(|(name, share)| (name.as_str(), *share))
+    }
+
+    /// By how much the shares may exceed 100 % in total.
+    #[must_use]
+    pub const fn tolerance(&self) -> Percentage {
+        self.tolerance
+    }
+}
+
+impl RegionalLimit {
+    pub(crate) const fn new(shares: RegionShares, region: String, whole: Policy) -> Self {
+        Self { shares, region, whole }
+    }
+
+    /// The same division of another limit.
+    pub(crate) fn for_policy(&self, whole: Policy) -> Self {
+        Self { whole, ..self.clone() }
+    }
+
+    /// The shares of all regions.
+    #[must_use]
+    pub const fn shares(&self) -> &RegionShares {
+        &self.shares
+    }
+
+    /// The region of this node.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// The share of this node's region.
+    #[must_use]
+    pub fn own_share(&self) -> Percentage {
+        self.shares.share(&self.region).unwrap_or(Percentage::ZERO)
+    }
+
+    /// The limit of all regions together.
+    #[must_use]
+    pub const fn whole(&self) -> &Policy {
+        &self.whole
+    }
+
+    /// The part of the limit that this node's region enforces.
+    pub(crate) fn own_policy(&self) -> Result<Policy, ShareError> {
+        share_of(&self.whole, self.own_share())
+    }
+
+    /// The most that all regions together admit in any interval as long as the window, if the rule
+    /// has the same version in all of them.
+    pub(crate) fn max_in_window(&self, consistency: &Consistency) -> u64 {
+        let max_in_region = |share| {
+            let policy = share_of(&self.whole, share).ok()?;
+            let consistency = consistency.for_limit(&RuleLimit::Policy(policy)).ok()?;
+            Some(consistency.max_in_window(&policy))
+        };
+        let regions = self.shares.iter().filter_map(|(_, share)| max_in_region(share));
+        regions.fold(0, u64::saturating_add)
+    }
+}
+
+/// Whether a text can name a region: up to 64 letters, digits, dashes and underscores.
+#[must_use]
+pub fn is_region_name(text: &str) -> bool {
+    let may_be = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=64).contains(&text.len()) && text.bytes().all(may_be)
+}
+
+/// The limit of one region: its share of the requests and of the burst, both rounded down.
+pub(crate) fn share_of(whole: &Policy, share: Percentage) -> Result<Policy, ShareError> {
+    let quota = *whole.quota();
+    let (requests, burst) = (share.of(quota.requests), quota.burst.map(|burst| share.of(burst)));
+    if requests == 0 || burst == Some(0) {
+        return Err(ShareError::RoundsToNothing);
+    }
+    Policy::new(whole.algorithm(), Quota { requests, burst, ..quota })
+        .map(|policy| policy.with_effective_since(whole.effective_since()))
+        .map_err(ShareError::Policy)
+}
+
+impl ShareError {
+    /// What is wrong with the limit, and what to write instead.
+    pub(crate) fn describe(self) -> FieldError {
+        match self {
+            Self::RoundsToNothing => FieldError::new("this share of the limit rounds to nothing")
+                .with_hint("a larger limit, a larger share, or leave `regions` out"),
+            Self::Policy(error) => FieldError::new(format!("this share of the limit: {error}")),
+        }
+    }
+}
+
+impl fmt::Display for RegionShares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (name, share)) in self.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            write!(f, "{separator}{name} {share}")?;
+        }
+        Ok(())
+    }
+}

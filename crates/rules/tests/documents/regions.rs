@@ -1,0 +1,190 @@
+//! Rules that divide their limit among regions: accepted forms, errors, shares, edits and
+//! overrides.
+
+use crate::common::{error_text, facts};
+use proptest::prelude::*;
+use tidegate_core::key::Secret;
+use tidegate_core::time::Timestamp;
+use tidegate_rules::{
+    Document, ExternalRecords, OverrideLimit, OverrideRecord, RecordError, Rule, RuleLimit, RuleSet,
+};
+
+const ANN: [(&str, &str); 1] = [("user_id", "ann")];
+
+/// Compiles the single rule `r` for a node in a region.
+fn compile_in(region: Option<&str>, fields: &str) -> Result<RuleSet, String> {
+    let source = format!("rules: [{{ id: r, key_by: user_id, {fields} }}]");
+    let mut document = Document::parse("t", &source).map_err(|error| error.to_string())?;
+    document.set_region(region);
+    RuleSet::compile(&document, Secret::UNSET).map_err(|error| error.to_string())
+}
+
+fn in_region(region: &str, fields: &str) -> RuleSet {
+    compile_in(Some(region), fields).unwrap()
+}
+
+/// Requests and burst of the limit that the store counts by.
+fn numbers(rule: &Rule) -> (u64, Option<u64>) {
+    let quota = rule.limit().policy().unwrap().quota();
+    (quota.requests, quota.burst)
+}
+
+const SHARES: &str = "regions: { shares: { eu: 50%, us: 30%, ap: 20% } }";
+
+#[test]
+fn region_enforces_its_share_rounded_down() {
+    let limit = format!("limit: 60001/min burst 2005, {SHARES}");
+    for (region, expected) in
+        [("eu", (30_000, 1_002)), ("us", (18_000, 601)), ("ap", (12_000, 401))]
+    {
+        let set = in_region(region, &limit);
+        let rule = &set.rules()[0];
+        let RuleLimit::Policy(whole) = rule.document_limit() else { panic!("no limit") };
+        assert_eq!(numbers(rule), (expected.0, Some(expected.1)), "{region}");
+        assert_eq!(whole.quota().requests, 60_001, "{region}");
+        assert_eq!(rule.max_in_window(), Some(expected.0 + expected.1), "{region}");
+        let all = 30_000 + 1_002 + 18_000 + 601 + 12_000 + 401;
+        assert_eq!(rule.max_in_all_regions(), Some(all), "{region}");
+    }
+}
+
+#[test]
+fn region_leases_from_its_share() {
+    let fields = format!("limit: 1000/s burst 2000, consistency: leased, {SHARES}");
+    let set = in_region("us", &fields).for_shared_store();
+    // 30 % of both, less what refills in 100 ms.
+    assert_eq!(numbers(&set.rules()[0]), (300, Some(570)));
+    assert_eq!(set.rules()[0].max_in_window(), Some(900));
+}
+
+#[test]
+fn mistakes_in_regions_are_errors() {
+    let wrong = [
+        ("limit: 9/s", "shares: { eu: 60%, us: 50% }", "add up to 110%", "`tolerance: 10%`"),
+        ("limit: 9/s", "shares: { eu: 60%, us: 51% }, tolerance: 10%", "above 110%", "smaller"),
+        ("limit: 9/s", "shares: { us: 50% }", "`eu` has no share", "`eu` in `shares`"),
+        ("limit: 9/s", "shares: { eu: 99%, us: 1% }", "rounds to nothing", "a larger limit"),
+        ("limit: 9/s burst 2", "shares: { eu: 60%, us: 40% }", "rounds to nothing", "a larger"),
+        ("limit: 9/s", "shares: { eu: 0.5 }", "ends with `%`", "such as `50%`"),
+        ("limit: 9/s", "shares: { eu: 50%, \"u s\": 50% }", "not the name of a region", "`eu-1`"),
+        ("limit: 9/s", "shares: {}", "no region has a share", "`shares:"),
+        ("limit: 9/s", "tolerance: 1%", "`shares` is missing", "`shares:"),
+        ("limit: 9/s", "share: { eu: 50% }", "found `share`", "`shares`"),
+        ("limit: unlimited", "shares: { eu: 50% }", "no limit to divide", "leave `regions` out"),
+        ("limit: 9/s, cost: 5", "shares: { eu: 90%, us: 10% }", "costs 5", "or a larger share"),
+        (
+            "limit: 1000/s burst 300, consistency: leased",
+            "shares: { eu: 90%, us: 10% }",
+            "leave no room in a burst of 30",
+            "`lease: { bound: plus_ttl }`",
+        ),
+        (
+            "limit: 100/s, split: 4",
+            "shares: { eu: 90%, us: 10% }",
+            "each part of a split limit needs",
+            "leave `split` out",
+        ),
+    ];
+    for (limit, regions, expected, hint) in wrong {
+        let fields = format!("{limit}, regions: {{ {regions} }}");
+        let error = compile_in(Some("eu"), &fields).map(|_| ()).unwrap_err();
+        assert!(error.contains(expected) && error.contains(hint), "{fields}\n{error}");
+    }
+}
+
+#[test]
+fn node_without_region_rejects_shares() {
+    let error = compile_in(None, &format!("limit: 9/s, {SHARES}")).map(|_| ()).unwrap_err();
+    for expected in ["t:1:", "has no region", "`--region eu`", "`server: { region: eu }`"] {
+        assert!(error.contains(expected), "{expected}\n{error}");
+    }
+    assert!(compile_in(None, "limit: 9/s").is_ok());
+}
+
+#[test]
+fn undivided_rule_applies_in_every_region() {
+    let set = in_region("eu", "limit: 9/s burst 4");
+    assert_eq!(numbers(&set.rules()[0]), (9, Some(4)));
+    assert_eq!(set.rules()[0].max_in_all_regions(), None);
+}
+
+#[test]
+fn changed_share_keeps_counter() {
+    let before = in_region("eu", &format!("limit: 100/s, {SHARES}"));
+    let (at, later) = (Timestamp::from_micros(5), Timestamp::from_micros(9));
+    let before = before.inherit_from(&in_region("eu", "limit: 7/s"), at);
+    let since = |set: &RuleSet| set.rules()[0].limit().policy().unwrap().effective_since();
+    let fingerprint = |set: &RuleSet| set.rules()[0].fingerprint(&facts(&ANN), set);
+    let unchanged = in_region("eu", &format!("limit: 100/s, {SHARES}"));
+    let changed = in_region("eu", "limit: 100/s, regions: { shares: { eu: 70%, us: 30% } }");
+    let undivided = in_region("eu", "limit: 100/s");
+    for (next, expected) in [(unchanged, at), (changed, later), (undivided, later)] {
+        let next = next.inherit_from(&before, later);
+        assert_eq!((since(&next), fingerprint(&next)), (expected, fingerprint(&before)));
+        assert!(next.rules()[0].predecessor().is_none());
+    }
+}
+
+/// The rule set with an override for Ann.
+fn with_override(set: RuleSet, limit: OverrideLimit) -> Result<RuleSet, Vec<RecordError>> {
+    let key = set.override_key("r", &facts(&ANN)).unwrap();
+    let overrides = vec![OverrideRecord { rule: "r".to_owned(), key, limit }];
+    set.with_records(&ExternalRecords { overrides, ..ExternalRecords::default() })
+}
+
+#[test]
+fn override_is_divided_among_regions() {
+    let base = || in_region("us", &format!("limit: 100/s burst 50, {SHARES}"));
+    let raised = OverrideLimit::Requests { requests: 1_000, burst: Some(500) };
+    let set = with_override(base(), raised).unwrap();
+    let for_ann = |set: &RuleSet| numbers(&set[set.variant_for(0, &facts(&ANN))]);
+    assert_eq!(for_ann(&set), (300, Some(150)));
+    let next = with_override(base(), raised).unwrap();
+    let next = next.inherit_from(&set, Timestamp::from_micros(9));
+    assert_eq!(for_ann(&next), (300, Some(150)), "a reload divides the override once");
+    let lost = base().inherit_from(&set, Timestamp::from_micros(9));
+    assert_eq!(for_ann(&lost), (30, Some(15)));
+    let tiny = OverrideLimit::Requests { requests: 2, burst: None };
+    let error = with_override(base(), tiny).map(|_| ()).unwrap_err().remove(0).message;
+    assert!(error.contains("divided among regions") && error.contains("nothing"), "{error}");
+}
+
+proptest! {
+    /// All regions together never have more than the limit plus the tolerance.
+    #[test]
+    fn shares_stay_within_limit_and_tolerance(
+        requests in 1_000_u64..1_000_000,
+        burst in 1_000_u64..1_000_000,
+        shares in prop::collection::vec(1_u32..=1_000_000, 1..6),
+        tolerance in 0_u32..=1_000_000,
+    ) {
+        let percent = |ppm: u32| format!("{}.{:04}%", ppm / 10_000, ppm % 10_000);
+        let list = shares.iter().enumerate().map(|(at, share)| format!("r{at}: {}", percent(*share)));
+        let list = list.collect::<Vec<_>>().join(", ");
+        let regions = format!("regions: {{ shares: {{ {list} }}, tolerance: {} }}", percent(tolerance));
+        let fields = format!("limit: {requests}/min burst {burst}, {regions}");
+        let sum: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+        let sets: Result<Vec<RuleSet>, String> =
+            (0..shares.len()).map(|at| compile_in(Some(&format!("r{at}")), &fields)).collect();
+        match sets {
+            Err(error) if sum > 1_000_000 + u64::from(tolerance) => {
+                prop_assert!(error.contains("add up to"), "{error}");
+            }
+            Err(error) => prop_assert!(error.contains("rounds to nothing"), "{error}"),
+            Ok(sets) => {
+                let total = |number: fn(&Rule) -> u64| {
+                    sets.iter().map(|set| number(&set.rules()[0])).sum::<u64>()
+                };
+                let most = |whole: u64| whole * (1_000_000 + u64::from(tolerance)) / 1_000_000;
+                prop_assert!(total(|rule| numbers(rule).0) <= most(requests));
+                prop_assert!(total(|rule| numbers(rule).1.unwrap()) <= most(burst));
+            }
+        }
+    }
+}
+
+#[test]
+fn region_errors_name_their_line() {
+    let text = error_text("rules:\n  - limit: 9/s\n    regions: { shares: { eu: 50, us: 50% } }\n");
+    assert!(text.contains(":3:"), "{text}");
+}
