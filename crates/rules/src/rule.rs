@@ -32,12 +32,12 @@ pub enum RuleLimit {
 }
 
 /// Why a rule cannot have another limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LimitError {
     /// It cannot be divided among regions.
     Share(ShareError),
     /// It does not support the rule's consistency.
-    Consistency(ConsistencyError, RuleLimit),
+    Consistency(ConsistencyError, Box<RuleLimit>),
 }
 
 impl LimitError {
@@ -45,8 +45,10 @@ impl LimitError {
     pub(crate) fn describe(&self) -> FieldError {
         match self {
             Self::Share(error) => error.describe(),
-            Self::Consistency(error, RuleLimit::Policy(policy)) => error.describe(policy),
-            Self::Consistency(..) => FieldError::new("this limit has no counter"),
+            Self::Consistency(error, limit) => match limit.policy() {
+                Some(policy) => error.describe(policy),
+                None => FieldError::new("this limit has no counter"),
+            },
         }
     }
 }
@@ -400,7 +402,8 @@ impl Rule {
             (_, limit) => (limit, None),
         };
         let consistency = self.consistency.for_limit(&limit);
-        let consistency = consistency.map_err(|error| LimitError::Consistency(error, limit))?;
+        let consistency =
+            consistency.map_err(|error| LimitError::Consistency(error, limit.into()))?;
         let mut rule = Self { limit, consistency, regional, split_parts: 0..0, ..self.clone() };
         if rule.is_shared {
             rule.share();

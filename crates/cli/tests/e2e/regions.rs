@@ -36,8 +36,7 @@ fn explanation_shows_share_and_bound_of_all_regions() {
     let folder = TestFolder::new();
     let file = folder.write("rules.yaml", RULES);
     let file = file.to_str().unwrap();
-    let output =
-        run_tidegate(&["explain", "--config", file, "--region", "us", "ip=203.0.113.7"]);
+    let output = run_tidegate(&["explain", "--config", file, "--region", "us", "ip=203.0.113.7"]);
     let text = utf8_text(&output.stdout);
     for expected in [
         "3 per 365d by fixed_window in region us: 30% of 10 per 365d by fixed_window",

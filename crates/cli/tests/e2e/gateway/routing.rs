@@ -133,7 +133,7 @@ fn planned_servers(config: &str, session: &str) -> Vec<String> {
 fn hashed_sessions_stay_on_their_server() {
     let servers = ["a", "b", "c"].map(|name| NginxServer::start(&format!("return 200 {name};")));
     let folder = TestFolder::new();
-    let urls = servers.each_ref().map(|server| server.url());
+    let urls = servers.each_ref().map(NginxServer::url);
     let document = format!(
         "server:\n  upstreams:\n    api:\n      balance: {{ hash: {{ header: x-session }} }}\n      \
          servers: [\"{}\", \"{}\", \"{}\"]\n{RULES}",
