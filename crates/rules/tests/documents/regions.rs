@@ -71,7 +71,7 @@ fn mistakes_in_regions_are_errors() {
         ("limit: 9/s", "tolerance: 1%", "`shares` is missing", "`shares:"),
         ("limit: 9/s", "share: { eu: 50% }", "found `share`", "`shares`"),
         ("limit: unlimited", "shares: { eu: 50% }", "no limit to divide", "leave `regions` out"),
-        ("limit: 9/s, cost: 5", "shares: { eu: 90%, us: 10% }", "costs 5", "or a larger share"),
+        ("limit: 90/s, cost: 5", "shares: { eu: 95%, us: 5% }", "costs 5", "or a larger share"),
         (
             "limit: 1000/s burst 300, consistency: leased",
             "shares: { eu: 90%, us: 10% }",
