@@ -135,3 +135,24 @@ fn is_in_use(reading: &RuleReading) -> bool {
     let used = numbers.remaining < numbers.limit || numbers.reset_after > Micros::ZERO;
     used || numbers.warnings > 0 || reading.verdict != Verdict::Allow
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::time::Timestamp;
+
+    #[test]
+    fn any_trace_of_counter_is_in_use() {
+        let unused = Reading { limit: 5, remaining: 5, ..Reading::default() };
+        let is_used = |verdict, numbers| {
+            is_in_use(&RuleReading { numbers: Some(numbers), ..RuleReading::new(0, verdict) })
+        };
+        assert!(!is_used(Verdict::Allow, unused));
+        assert!(!is_used(Verdict::Allow, Reading { now: Timestamp::from_micros(1), ..unused }));
+        assert!(is_used(Verdict::Allow, Reading { remaining: 4, ..unused }));
+        assert!(is_used(Verdict::Allow, Reading { reset_after: Micros::new(1), ..unused }));
+        assert!(is_used(Verdict::Allow, Reading { warnings: 1, ..unused }));
+        assert!(is_used(Verdict::Ban, unused));
+        assert!(!is_in_use(&RuleReading::new(0, Verdict::Allow)));
+    }
+}

@@ -137,13 +137,19 @@ impl<'a> ChargePlan<'a> {
             self.charge_records.extend(records);
         }
         self.answered_by = part.answered_by;
-        self.local_charged_at = match (self.local_charged_at, part.local_charged_at) {
-            (Timestamp::EPOCH, at) | (at, Timestamp::EPOCH) => at,
-            (one, other) => one.min(other),
-        };
+        self.set_mirrored_at(part.local_charged_at);
         self.store_time = match (self.store_time, part.store_time) {
             (Some(one), Some(other)) => Some(Micros::new(one.get().saturating_add(other.get()))),
             (one, other) => one.or(other),
+        };
+    }
+
+    /// Records when charges were mirrored to the local buckets, by the local clock; the epoch if
+    /// none were. Of several times, the earliest counts.
+    pub(crate) fn set_mirrored_at(&mut self, at: Timestamp) {
+        self.local_charged_at = match (self.local_charged_at, at) {
+            (Timestamp::EPOCH, at) | (at, Timestamp::EPOCH) => at,
+            (one, other) => one.min(other),
         };
     }
 

@@ -118,3 +118,16 @@ fn policy_limit_rejects_new_quotas_only() {
     assert_eq!(ad_hoc.policy(quota(77, 3, 11)), Err(AdHocPolicyError::TooMany));
     assert!(AdHocPolicyError::TooMany.to_string().contains("10000"));
 }
+
+#[test]
+fn refund_gives_back_at_most_what_is_used() {
+    let ((limiter, clock), ad_hoc) = (limiter(NO_RULES), AdHoc::new(Secret::UNSET));
+    let (key, policy) = (ad_hoc.key(b"a"), ad_hoc.policy(quota(60, 60, 10)).unwrap());
+    let charged = poll_ready(limiter.charge_ad_hoc(ApiKind::Resp, key, &policy, 8)).unwrap();
+    assert_eq!((charged.limit, charged.remaining), (10, 2));
+    clock.advance(Micros::from_secs(2));
+    let refund =
+        |amount| poll_ready(limiter.refund_ad_hoc(key, &policy, amount)).unwrap().remaining;
+    assert_eq!(refund(3), 7, "2 drained, and 3 came back");
+    assert_eq!(refund(u64::MAX), 10);
+}

@@ -12,9 +12,9 @@ use common::node::{SharingNode, sharing_nodes};
 use common::{clock, facts, poll_ready};
 use tidegate_core::decision::{AnsweredBy, Retry};
 use tidegate_core::store::Op;
-use tidegate_core::time::{ManualClock, Micros};
+use tidegate_core::time::{Clock as _, ManualClock, Micros};
 use tidegate_fixtures::faulty_store::StoreFault;
-use tidegate_limiter::Decision;
+use tidegate_limiter::{Decision, LeaseClock};
 use tidegate_rules::Facts;
 
 const INTERVAL: Micros = Micros::from_millis(100);
@@ -435,4 +435,58 @@ fn stats_count_calls_and_counters() {
     node.sweep();
     let after = node.stats();
     assert_eq!((after.flush_calls, after.flushes, after.units_flushed), (1, 3, 6));
+}
+
+/// A node of the store that answers must not count the units a second time.
+#[test]
+fn partly_answered_flush_resends_other_part() {
+    let source = "rules:
+      - { id: soft, key_by: user_id, limit: 100/h, consistency: async }
+      - { id: lost, key_by: user_id, limit: 100/h, consistency: async }";
+    let (node, clock) = single(source);
+    (0..6).for_each(|_| assert!(node.decide(&user(), 1).is_allowed()));
+    node.store.set_fault(StoreFault::PartUnreachable(&["lost"]));
+    clock.advance(INTERVAL);
+    node.sweep();
+    let stats = node.stats();
+    assert_eq!((stats.units_flushed, stats.units_open, stats.units_lost), (5, 5, 0));
+    node.store.set_fault(StoreFault::None);
+    clock.advance(INTERVAL);
+    node.sweep();
+    let left = |rule| remaining(&poll_ready(node.limiter.peek(&user(), Some(rule), 1)));
+    assert_eq!((left("soft"), left("lost"), node.stats().units_open), (94, 94, 0));
+}
+
+#[test]
+fn full_memory_keeps_its_counters() {
+    let clock = clock();
+    let SharingNode { limiter, store } = sharing_nodes(HUNDRED, 1, &clock).remove(0);
+    let lease_clock = clock.clone();
+    let lease_clock = LeaseClock::new(move || lease_clock.now());
+    let node = SharingNode { limiter: limiter.with_leases(lease_clock, 1), store };
+    let by = |user: u32| {
+        let facts: Facts<'_> = [("user_id", user.to_string())].into_iter().collect();
+        node.decide(&facts, 1).answered_by()
+    };
+    (0..300).for_each(|user| assert_eq!(by(user), AnsweredBy::Store));
+    let counters = node.stats().counters;
+    assert!((32..=64).contains(&counters), "one in each of 64 parts: {counters}");
+    let on_view = || (0..300).filter(|user| by(*user) == AnsweredBy::Async).count();
+    assert_eq!(on_view(), counters, "the others go to the store");
+    // The answers to direct requests keep a view fresh, also while the memory is full.
+    clock.advance(Micros::new(2 * INTERVAL.get() + 1));
+    assert_eq!(on_view(), 0);
+    assert_eq!(on_view(), counters);
+}
+
+#[test]
+fn removed_rule_drops_what_was_admitted() {
+    let (node, clock) = single(HUNDRED);
+    (0..9).for_each(|_| assert!(node.decide(&user(), 1).is_allowed()));
+    let rules = tidegate_fixtures::server::compile_rules("rules: []").for_shared_store();
+    poll_ready(node.limiter.install(rules)).unwrap();
+    assert_eq!((node.stats().counters, node.stats().units_open), (0, 0));
+    clock.advance(INTERVAL);
+    node.sweep();
+    assert!(flush_costs(&node).is_empty());
 }

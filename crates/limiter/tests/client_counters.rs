@@ -3,8 +3,9 @@
 mod common;
 
 use common::{facts, limiter, poll_ready, reading_summary};
-use tidegate_core::decision::Retry;
+use tidegate_core::decision::{AnsweredBy, Retry};
 use tidegate_core::time::Micros;
+use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault};
 use tidegate_fixtures::server::{ManualMemoryStore, compile_rules};
 use tidegate_limiter::Limiter;
 
@@ -235,4 +236,13 @@ fn new_generation_abandons_old_counters() {
     );
     poll_ready(limiter.install(rule(", generation: 3"))).unwrap();
     assert_eq!(left()[0], "r allow 5");
+}
+
+#[test]
+fn listing_says_whether_store_answered() {
+    let limiter = Limiter::new(FaultyStore::unreachable(), compile_rules(RULES));
+    let by = || poll_ready(limiter.counters(&facts(IP), None)).answered_by();
+    assert_eq!(by(), AnsweredBy::Fallback);
+    limiter.store().set_fault(StoreFault::None);
+    assert_eq!(by(), AnsweredBy::Store);
 }

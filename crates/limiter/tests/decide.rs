@@ -246,11 +246,8 @@ rules:
     }
     let explained = poll_ready(limiter.explain(&request, 1));
     assert_eq!(explained.deciding.as_deref(), Some("paid"));
-    assert!(
-        explained.why.starts_with("refused by paid: over the limit (0 of 2 left"),
-        "{}",
-        explained.why
-    );
+    let why = "refused by paid: over the limit (0 of 2 left, 1 requested, retry in 1 h)";
+    assert_eq!(explained.why, why);
     assert!(explained.facts.contains(&("tier".to_owned(), "paid".to_owned())));
     let paid = &explained.rules[0];
     assert_eq!(paid.key, [("api_key".to_owned(), "demo-paid".to_owned())]);

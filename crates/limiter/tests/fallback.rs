@@ -246,3 +246,12 @@ fn local_rule_without_share_counts_nothing() {
         assert_eq!(decision.charged_at(), None);
     }
 }
+
+/// Without a local store there is no other clock.
+#[test]
+fn decision_without_clock_has_no_time() {
+    let rules = compile_rules("rules: [{ id: r, key_by: ip, limit: 5/h, on_fail: allow }]");
+    let decision =
+        poll_ready(Limiter::new(FaultyStore::unreachable(), rules).decide(&facts(IP), 1));
+    assert_eq!((decision.is_allowed(), decision.now()), (true, None));
+}

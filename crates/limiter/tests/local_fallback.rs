@@ -3,12 +3,17 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{clock, facts, poll_ready, reading_summary};
-use tidegate_core::decision::{AnsweredBy, Retry};
-use tidegate_core::store::Op;
-use tidegate_core::time::Micros;
-use tidegate_fixtures::faulty_store::{StoreFault, TestNode, fleet, single_node};
-use tidegate_fixtures::server::compile_rules;
+use tidegate_core::decision::{AnsweredBy, Reading, Retry};
+use tidegate_core::store::{Charge, Op, Store, StoreError};
+use tidegate_core::time::{Clock as _, ManualClock, Micros, Timestamp};
+use tidegate_fixtures::faulty_store::{
+    FaultyStore, StoreFault, TestNode, fleet, single_node, small_store,
+};
+use tidegate_fixtures::server::{ManualMemoryStore, compile_rules};
+use tidegate_limiter::{LeaseClock, Limiter};
 
 const IP: &[(&str, &str)] = &[("ip", "203.0.113.7")];
 const OTHER: &[(&str, &str)] = &[("ip", "203.0.113.8")];
@@ -276,4 +281,86 @@ fn local_rules_add_no_store_calls() {
     assert_eq!(node.store.take_recorded_calls(), [(Op::Charge, 1); 3]);
     assert_eq!(node.limiter.local().unwrap().usage().keys, 1);
     assert!(!node.limiter.has_unsettled());
+}
+
+/// An edit that makes the share drain faster neither drains the time before it nor forgets it.
+#[test]
+fn edited_share_drains_faster_from_edit_on() {
+    let rules = |requests| {
+        format!("rules: [{{ id: r, key_by: ip, limit: {requests}/h burst 100, on_fail: local }}]")
+    };
+    let clock = clock();
+    let node = single_node(&rules(360), &clock);
+    poll_ready(node.limiter.decide(&facts(IP), 100));
+    clock.advance(Micros::from_secs(100));
+    poll_ready(node.limiter.install(compile_rules(&rules(3_600)))).unwrap();
+    clock.advance(Micros::from_secs(20));
+    node.store.set_fault(StoreFault::Unreachable);
+    assert_eq!(peek(&node), ["r allow 30"], "100 s at 0.1 per second, 20 s at 1 per second");
+}
+
+/// A node that decides asynchronous rules by its view, with a local share that `local` counts.
+fn async_node<L: Store>(source: &str, local: L) -> (Limiter<FaultyStore, L>, FaultyStore) {
+    let clock = clock();
+    let store = FaultyStore::new(Arc::new(small_store(&clock)), 1);
+    let limiter = Limiter::new(store.clone(), compile_rules(source).for_shared_store())
+        .with_local(local)
+        .with_leases(LeaseClock::new(move || clock.now()), 1 << 20);
+    (limiter, store)
+}
+
+#[test]
+fn refund_reaches_local_share_too() {
+    let source =
+        "rules: [{ id: soft, key_by: ip, limit: 100/h, on_fail: local, consistency: async }]";
+    let (limiter, store) = async_node(source, small_store(&clock()));
+    for by in [AnsweredBy::Store, AnsweredBy::Async] {
+        store.set_fault(StoreFault::None);
+        let decision = poll_ready(limiter.decide(&facts(IP), 7));
+        assert_eq!(decision.answered_by(), by);
+        poll_ready(limiter.refund_decision(decision));
+        store.set_fault(StoreFault::Unreachable);
+        let left = reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1)));
+        assert_eq!(left, ["soft allow 100"], "{by:?}");
+    }
+}
+
+/// A store whose clock moves by 36 seconds with each call.
+struct TickingStore(ManualMemoryStore, ManualClock);
+
+impl Store for TickingStore {
+    async fn apply(
+        &self,
+        op: Op,
+        charges: &[Charge<'_>],
+        readings: &mut [Reading],
+    ) -> Result<AnsweredBy, StoreError> {
+        self.1.advance(Micros::from_secs(36));
+        self.0.apply_now(op, charges, readings);
+        Ok(AnsweredBy::Store)
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.1.now())
+    }
+}
+
+/// The share mirrors what the store charged first, then what the node admitted. What may have
+/// drained since the first is not refunded.
+#[test]
+fn refund_counts_from_first_mirrored_charge() {
+    let source = "on_fail: local
+rules:
+  - { id: exact, key_by: ip, limit: 100/h }
+  - { id: soft, key_by: ip, limit: 100/h, consistency: async }";
+    let clock = clock();
+    let (limiter, store) = async_node(source, TickingStore(small_store(&clock), clock));
+    poll_ready(limiter.decide(&facts(IP), 50));
+    let decision = poll_ready(limiter.decide(&facts(IP), 40));
+    poll_ready(limiter.refund_decision(decision));
+    store.set_fault(StoreFault::Unreachable);
+    let left = reading_summary(&poll_ready(limiter.peek(&facts(IP), None, 1)));
+    // One unit drains with each call. `exact` was mirrored in call 2 and refunded in call 5, `soft`
+    // in calls 3 and 7: 37 and 35 are refunded. Call 8 reads.
+    assert_eq!(left, ["exact allow 54", "soft allow 52"]);
 }

@@ -161,3 +161,17 @@ rules: [{ id: paid, match: { tier: paid }, key_by: api_key, limit: 5/h }]";
     assert_eq!(remaining_summary(&limiter, &[("api_key", "plain")]), ["paid allow 5"]);
     assert!(remaining_summary(&limiter, OTHER).is_empty());
 }
+
+/// What has drained since the charge, at the rate of the override, is not refunded.
+#[test]
+fn refund_after_edit_uses_same_override() {
+    let fast = || Some(OverrideLimit::Requests { requests: 600, burst: Some(100) });
+    let (limiter, clock) = limiter(BUCKET);
+    install(&limiter, rules_with_override(BUCKET, fast()));
+    let decision = poll_ready(limiter.decide(&facts(ACME), 100));
+    clock.advance(Micros::from_secs(5));
+    assert!(poll_ready(limiter.decide(&facts(ACME), 40)).is_allowed());
+    install(&limiter, rules_with_override(BUCKET, fast()));
+    poll_ready(limiter.refund_decision(decision));
+    assert_eq!(remaining_summary(&limiter, ACME), ["r allow 60"], "50 of 100 had drained");
+}

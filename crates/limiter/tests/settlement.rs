@@ -406,3 +406,62 @@ fn removed_rule_drops_unsettled_usage() {
         assert!(!node.limiter.has_unsettled());
     }
 }
+
+/// With several nodes, a key is charged at the store while its usage is unsettled. What the share
+/// mirrors of that is not usage to settle.
+#[test]
+fn mirrored_charges_are_not_settled() {
+    for algorithm in &ALGORITHMS[2..] {
+        let clock = clock();
+        let node = fleet(&rules_with_limit(algorithm), 2, &clock).remove(0);
+        node.store.set_fault(StoreFault::Unreachable);
+        assert!(charge(&node, 40));
+        node.store.set_fault(StoreFault::None);
+        for _ in 0..4 {
+            clock.advance(Micros::from_secs(3_600));
+            assert!(charge(&node, 40), "{algorithm}");
+        }
+        let before = peek(&node);
+        poll_ready(node.limiter.settle());
+        assert_eq!(peek(&node), before, "{algorithm}");
+    }
+}
+
+/// A charge stays in a sliding window for its full length, so what the store lost is not charged
+/// again, except for what was admitted recently.
+#[test]
+fn lost_sliding_window_gets_recent_usage_only() {
+    for algorithm in &ALGORITHMS[3..] {
+        let node = single_node(&rules_with_limit(algorithm), &clock());
+        assert!(charge(&node, 30));
+        node.store.lose_data();
+        node.store.set_fault(StoreFault::Unreachable);
+        assert!(charge(&node, 20));
+        node.store.set_fault(StoreFault::None);
+        poll_ready(node.limiter.settle());
+        assert_eq!(peek(&node), "r allow 80", "{algorithm}");
+    }
+}
+
+/// Readings show whole requests, and one request may stand for a fraction: here the local bucket
+/// holds 50 and the store 0.5.
+#[test]
+fn settled_store_is_never_below_local_level() {
+    let clock = clock();
+    let mut nodes = fleet(&rules_with_limit("100/h"), 2, &clock);
+    let (other, node) = (nodes.remove(1), nodes.remove(0));
+    node.store.set_nodes(1);
+    let half = Micros::from_secs(18);
+    assert!(charge(&node, 30));
+    poll_ready(other.limiter.reset(&facts(IP), None));
+    clock.advance(half);
+    assert!(charge(&node, 1));
+    node.store.set_fault(StoreFault::Unreachable);
+    assert!(charge(&node, 20));
+    clock.advance(half);
+    assert_eq!(peek(&node), "r allow 50");
+    node.store.set_fault(StoreFault::None);
+    poll_ready(node.limiter.settle());
+    clock.advance(half);
+    assert_eq!(peek(&node), "r allow 50", "the local bucket holds 49.5");
+}

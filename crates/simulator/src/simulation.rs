@@ -536,7 +536,8 @@ impl Simulation {
                 ));
             }
             let Some(stats) = node.limiter.lease_stats() else { continue };
-            if stats.units_spent + stats.units_held + stats.units_returned > stats.units_granted {
+            let used = stats.units_spent + stats.units_held + stats.units_returned;
+            if used + stats.units_expired > stats.units_granted {
                 return Err(format!("node {} spends more than it was granted: {stats:?}", node.id));
             }
         }

@@ -250,8 +250,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
         self.sync_node_count().await;
         let numbers = plan.numbers();
         let at = local.mirror_charges(Op::Charge, plan, rules, &numbers, &spent).await;
-        let known = Some(plan.local_charged_at).filter(|known| *known > Timestamp::EPOCH);
-        plan.local_charged_at = known.map_or(at, |known| known.min(at));
+        plan.set_mirrored_at(at);
     }
 }
 

@@ -72,6 +72,8 @@ impl<S: ManagedStore> ServerRuntime<S> {
             Arc::clone(&self.log) as Arc<dyn LiveSource>,
         ];
         let history = DecisionHistory::new(Arc::clone(&self.metrics), rule_manager::wall_clock());
+        // The first step counts from here, before any listener accepts requests.
+        history.sample();
         self.log.live_broadcaster(sources, Arc::clone(&self.status)).with_history(Arc::new(history))
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use tidegate_core::time::Timestamp;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::metrics::{
     DecisionMetrics, HistogramSnapshot, MetricsSnapshot, RuleCount, VerdictCounts,
@@ -79,9 +79,9 @@ impl DecisionHistory {
         Self { metrics, clock, state: Mutex::default() }
     }
 
-    /// Takes a step each second until it is dropped.
+    /// Takes a step each second until it is dropped, the first one in a second.
     pub async fn run(&self) {
-        let mut interval = tokio::time::interval(INTERVAL);
+        let mut interval = tokio::time::interval_at(Instant::now() + INTERVAL, INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             interval.tick().await;

@@ -94,6 +94,12 @@ fn node_starts_from_local_cache() {
     let mut fleet = ProcessFleet::start(&paired_rules(0));
     apply_document(&mut admin_client(&fleet.nodes[0]), &paired_rules(7));
     fleet.wait_for_version(2);
+    // A node writes its copy after the version is active.
+    let copy = fleet.folder.path("copy-2");
+    wait_for("the copy of version 2", || {
+        let text = std::fs::read_to_string(&copy).unwrap_or_default();
+        text.contains(r#""version":2"#).then_some(())
+    });
     let stopped = fleet.nodes.pop().unwrap();
     stopped.stop();
     fleet.database.cluster().kill();
