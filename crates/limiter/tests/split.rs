@@ -88,7 +88,7 @@ fn memory_store_counts_split_rule_in_one_counter() {
     let decision = poll_ready(limiter.decide(&facts(ANN), 25));
     assert_eq!(reading_summary(&decision), ["r allow 15"], "more than a part admits");
     let why = poll_ready(limiter.explain(&facts(ANN), 1)).rules.remove(0);
-    assert_eq!(why.consistency, None);
+    assert_eq!(why.consistency.unwrap().mode, "exact");
 }
 
 /// A request sees at most two parts.
