@@ -73,9 +73,9 @@ fn mistakes_in_regions_are_errors() {
         ("limit: unlimited", "shares: { eu: 50% }", "no limit to divide", "leave `regions` out"),
         ("limit: 90/s, cost: 5", "shares: { eu: 95%, us: 5% }", "costs 5", "or a larger share"),
         (
-            "limit: 1000/s burst 300, consistency: leased",
+            "limit: 1000/s burst 105, consistency: leased",
             "shares: { eu: 90%, us: 10% }",
-            "leave no room in a burst of 30",
+            "leave no room in a burst of 10",
             "`lease: { bound: plus_ttl }`",
         ),
         (
