@@ -1,5 +1,5 @@
 //! The stores that can be configured, with their background tasks. The rest of the server uses them
-//! through [`ManagedStore`].
+//! through `ManagedStore`.
 
 mod lease_tasks;
 mod memory;
