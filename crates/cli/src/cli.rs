@@ -282,8 +282,8 @@ pub(crate) struct ConfigCheckArgs {
 /// `tidegate route`.
 #[derive(Args, Debug)]
 pub(crate) struct RouteArgs {
-    /// Facts of the request, such as `host=api.example.com path=/orders api_key=demo`; a header that
-    /// the upstream hashes is given by its name
+    /// Facts of the request, such as `host=api.example.com path=/orders api_key=demo`; name a header
+    /// that the upstream hashes in the same way
     #[arg(value_name = "FACT=VALUE", value_parser = crate::facts::parse)]
     pub(crate) facts: Vec<(String, String)>,
 

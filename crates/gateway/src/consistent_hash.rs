@@ -68,8 +68,8 @@ impl RoutingKey {
 
     /// The score of a server for this key; positive.
     ///
-    /// With u uniform in (0, 1), weight / −ln(u) makes a server win in proportion to its weight. The
-    /// logarithm may differ in the last bit between platforms, which decides one key in 2^50.
+    /// With u uniform in (0, 1), weight / −ln(u) makes a server win in proportion to its weight.
+    /// The logarithm may differ in the last bit between platforms, which decides one key in 2^50.
     #[expect(clippy::cast_precision_loss, reason = "the mantissa has as many bits")]
     pub(super) fn score(self, server: ServerHash, weight: u32) -> f64 {
         let uniform = (mix(self.0 ^ server.0) >> 11) as f64;

@@ -85,7 +85,7 @@ fn plain_steps() -> impl Strategy<Value = Vec<PlainStep>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// The charges of a step. Each rule has counters of its own.
+/// The charges of a step. Each rule has separate counters.
 fn charges<'a>(rules: &'a [PlainRule], step: &PlainStep) -> Vec<Charge<'a>> {
     (0..4)
         .zip(rules)

@@ -1,5 +1,5 @@
-//! A node on a store that it shares with others, so that leased, asynchronous and split rules are in
-//! effect. The test runs its calls to the store.
+//! A node on a store that it shares with others, so that leased, asynchronous and split rules are
+//! in effect. The test runs its calls to the store.
 
 use std::future::Future;
 use std::pin::pin;

@@ -27,7 +27,8 @@ const START_MICROS: u64 = 1_700_000_000_000_000;
 /// What a fleet needs to run.
 pub(super) struct FleetPlan<'a> {
     pub(super) nodes: u32,
-    /// The nodes that share the store, as nodes are told: more than run if the fleet is a sample.
+    /// The number of nodes that each node believes to share the store. More than run, if the fleet is
+    /// a sample.
     pub(super) node_count: u32,
     /// Requests a second of each key, at all nodes together.
     pub(super) key_rates: &'a [f64],
