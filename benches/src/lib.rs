@@ -2,9 +2,11 @@
 
 pub mod apis;
 pub mod contender;
+pub mod demand;
 pub mod fleet;
 pub mod gateway;
 pub mod load;
 pub mod paced;
+pub mod regions;
 pub mod report;
 pub mod rules;

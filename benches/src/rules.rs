@@ -110,10 +110,20 @@ fn api_key_rules(count: usize) -> RuleSet {
 ///
 /// # Panics
 /// When the document is invalid.
-#[expect(clippy::panic, reason = "benchmarks make their own documents")]
 #[must_use]
 pub fn compile(source: &str) -> RuleSet {
-    let document =
+    compile_in(None, source)
+}
+
+/// Compiles the rules document of a benchmark for the nodes of a region.
+///
+/// # Panics
+/// When the document is invalid.
+#[expect(clippy::panic, reason = "benchmarks make their own documents")]
+#[must_use]
+pub fn compile_in(region: Option<&str>, source: &str) -> RuleSet {
+    let mut document =
         Document::parse("bench.yaml", source).unwrap_or_else(|problems| panic!("{problems}"));
+    document.set_region(region);
     RuleSet::compile(&document, Secret::UNSET).unwrap_or_else(|problems| panic!("{problems}"))
 }

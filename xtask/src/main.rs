@@ -19,6 +19,7 @@ Usage: cargo xtask <command>
   bench micro       in-process decisions and memory, compared with governor
   bench redis       Redis store, compared with a plain script and redis-benchmark
   bench fleet       nodes that share a Redis: exact, leased and asynchronous rules
+  bench regions     shares and borrowing between regions, compared with a single region
   bench gateway     gateway, compared with nginx, HAProxy, Envoy and a bare proxy
   bench apis        decision APIs (HTTP, gRPC, RESP), compared with throttlecrab, nginx and Redis
   bench rulestore   rules in a database: overrides, violation log and rule propagation
@@ -39,7 +40,9 @@ fn main() -> ExitCode {
         ["test"] => test::run_checks(test::TestEffort::Normal),
         ["test", "--soak"] => test::run_checks(test::TestEffort::Soak),
         ["setup"] => setup::install_tools(),
-        ["bench", name @ ("micro" | "redis" | "rulestore" | "dashboard")] => bench::run_bench(name),
+        ["bench", name @ ("micro" | "redis" | "regions" | "rulestore" | "dashboard")] => {
+            bench::run_bench(name)
+        }
         ["bench", "fleet"] => bench::bench_fleet(),
         ["bench", "gateway"] => bench::bench_gateway(),
         ["bench", "apis"] => bench::bench_apis(),

@@ -9,6 +9,7 @@ use tidegate_core::store::Store as _;
 use tidegate_limiter::Limiter;
 use tidegate_memory::FastClock;
 use tidegate_redis::{RedisAddress, RedisOptions};
+use tidegate_rules::RuleSet;
 use tidegate_server::store::{
     EmbeddedStore, SharedStore, StoreCallMetrics, shared_limiter, spawn_limiter_tasks,
 };
@@ -33,7 +34,7 @@ const LOCAL_BYTES: u64 = 1 << 20;
 pub struct FleetNode {
     /// Its limiter.
     pub limiter: Arc<NodeLimiter>,
-    _tasks: JoinSet<()>,
+    pub(crate) tasks: JoinSet<()>,
 }
 
 /// Starts `count` nodes that share counters under `name`, and waits until they know of each other.
@@ -48,34 +49,51 @@ pub fn start_nodes(
     count: u32,
     rules: &str,
 ) -> Vec<FleetNode> {
-    let address = RedisAddress::parse(&server.url()).expect("parse the Redis URL");
-    let options = RedisOptions {
-        deadline: DEADLINE,
-        prefix: format!("{name}:"),
-        ..RedisOptions::new(address)
-    };
+    let options = node_options(server, &format!("{name}:"));
     let _in_runtime = runtime.enter();
-    let start = |_| {
-        let local = EmbeddedStore::with_clock(FastClock::new(), LOCAL_BYTES);
-        let store = SharedStore::start(&options);
-        let limiter = Arc::new(shared_limiter(store, local, compile(rules)));
-        let mut tasks = JoinSet::new();
-        spawn_limiter_tasks(&limiter, &Arc::new(StoreCallMetrics::default()), &mut tasks);
-        FleetNode { limiter, _tasks: tasks }
-    };
+    let start = |_| FleetNode::start(&options, compile(rules), &[]);
     let nodes: Vec<FleetNode> = (0..count).map(start).collect();
-    for node in &nodes {
-        let store = node.limiter.store();
-        let ready = runtime.block_on(store.wait_ready(DEADLINE));
-        assert!(ready, "{:?}", store.unavailable_reason());
-    }
-    eventually("every node knows of the others", || {
-        nodes.iter().all(|node| node.limiter.store().node_count() == count)
-    });
+    nodes.iter().for_each(|node| node.await_counted(runtime, count));
     nodes
 }
 
+/// How nodes connect to their store, and the prefix of their keys.
+///
+/// # Panics
+/// When the URL is invalid.
+#[must_use]
+pub fn node_options(server: &RedisServer, prefix: &str) -> RedisOptions {
+    let address = RedisAddress::parse(&server.url()).expect("parse the Redis URL");
+    let prefix = prefix.to_owned();
+    RedisOptions { deadline: DEADLINE, prefix, ..RedisOptions::new(address) }
+}
+
 impl FleetNode {
+    /// Starts a node whose rules may borrow from the regions `lenders`. Must be called inside a
+    /// tokio runtime.
+    #[must_use]
+    pub fn start(options: &RedisOptions, rules: RuleSet, lenders: &[&str]) -> Self {
+        let local = EmbeddedStore::with_clock(FastClock::new(), LOCAL_BYTES);
+        let mut limiter = shared_limiter(SharedStore::start(options), local, rules);
+        if !lenders.is_empty() {
+            limiter = limiter.with_lenders(lenders.iter().copied());
+        }
+        let (limiter, mut tasks) = (Arc::new(limiter), JoinSet::new());
+        spawn_limiter_tasks(&limiter, &Arc::new(StoreCallMetrics::default()), &mut tasks);
+        Self { limiter, tasks }
+    }
+
+    /// Waits until the node knows that `count` nodes share its store.
+    ///
+    /// # Panics
+    /// When the store does not answer.
+    pub fn await_counted(&self, runtime: &Runtime, count: u32) {
+        let store = self.limiter.store();
+        let ready = runtime.block_on(store.wait_ready(DEADLINE));
+        assert!(ready, "{:?}", store.unavailable_reason());
+        eventually("the node knows of the others", || store.node_count() == count);
+    }
+
     /// The requests that the node has sent to the store.
     #[must_use]
     pub fn store_requests(&self) -> u64 {

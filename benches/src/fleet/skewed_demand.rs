@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use super::node::{FleetNode, NodeLimiter, start_nodes};
 use super::{FleetMode, verdict};
+use crate::demand::{TICK, offer_evenly};
 use crate::report::MarkdownTable;
 
 const NODES: u32 = 8;
@@ -32,9 +33,6 @@ const WARM_UP_FACTOR: f64 = 3.0;
 
 /// Every node is in demand twice.
 const TURN: Duration = Duration::from_secs(16);
-
-/// How often a node's callers send what is due.
-const TICK: Duration = Duration::from_millis(2);
 
 const MODES: [FleetMode; 3] = [FleetMode::EXACT, FleetMode::LEASED, FleetMode::ASYNC];
 
@@ -134,30 +132,17 @@ async fn offer(
     start: Instant,
     counts: Arc<Counts>,
 ) {
-    let mut tick = tokio::time::interval(TICK);
-    let (mut due, mut until) = (0.0, start);
-    let mut calls = JoinSet::new();
-    loop {
-        tick.tick().await;
-        let now = Instant::now();
-        let elapsed = now.saturating_duration_since(start);
-        if elapsed >= WARM_UP + TURN {
-            break;
-        }
-        let is_counted = elapsed >= WARM_UP;
-        let factor = if is_counted || factor < 1.0 { factor } else { WARM_UP_FACTOR };
+    let rate = |elapsed: Duration| {
+        let factor = if elapsed >= WARM_UP || factor < 1.0 { factor } else { WARM_UP_FACTOR };
         let in_demand = elapsed.as_secs() % u64::from(NODES) == index as u64;
         let share = if in_demand { SKEW } else { 1.0 } / (SKEW + f64::from(NODES - 1));
-        due += LIMIT * factor * share * now.saturating_duration_since(until).as_secs_f64();
-        until = now;
-        while due >= 1.0 {
-            due -= 1.0;
-            let counts = is_counted.then(|| Arc::clone(&counts));
-            calls.spawn(decide(Arc::clone(&limiter), counts));
-        }
-        while calls.try_join_next().is_some() {}
-    }
-    calls.join_all().await;
+        LIMIT * factor * share
+    };
+    let call = |elapsed: Duration| {
+        let counts = (elapsed >= WARM_UP).then(|| Arc::clone(&counts));
+        decide(Arc::clone(&limiter), counts)
+    };
+    offer_evenly(start, WARM_UP + TURN, rate, call).await;
 }
 
 async fn decide(limiter: Arc<NodeLimiter>, counts: Option<Arc<Counts>>) {

@@ -20,6 +20,7 @@ mod reply;
 mod response_body;
 mod route;
 mod rule_consistency;
+mod rule_regions;
 mod rules;
 mod sse_feed;
 mod subjects;
@@ -86,7 +87,11 @@ pub struct AdminApi<S, L> {
     guard: AdminGuard,
     exports: Vec<Arc<dyn MetricsExporter>>,
     live: Arc<LiveBroadcaster>,
+    regions: RegionSource,
 }
+
+/// Reads the state of the stores of other regions, as JSON.
+pub type RegionSource = Arc<dyn Fn() -> Json + Send + Sync>;
 
 /// The sources of everything that the API reports but does not manage.
 #[derive(Clone)]
@@ -99,6 +104,8 @@ pub struct ObservabilityHandles {
     pub exports: Vec<Arc<dyn MetricsExporter>>,
     /// The events of `/v1/live`.
     pub live: Arc<LiveBroadcaster>,
+    /// The regions of `/v1/status`.
+    pub regions: RegionSource,
 }
 
 impl<S: Store, L: Store> AdminApi<S, L> {
@@ -110,8 +117,8 @@ impl<S: Store, L: Store> AdminApi<S, L> {
         guard: AdminGuard,
         observability: ObservabilityHandles,
     ) -> Self {
-        let ObservabilityHandles { log, top, exports, live } = observability;
-        Self { manager, log, top, decision_api, guard, exports, live }
+        let ObservabilityHandles { log, top, exports, live, regions } = observability;
+        Self { manager, log, top, decision_api, guard, exports, live, regions }
     }
 
     /// Handles one request. Errors become problem+json responses.
@@ -179,6 +186,7 @@ impl<S: Store, L: Store> AdminApi<S, L> {
             exports: &self.exports,
             rules: &self.decision_api.rules(),
             counters: &self.decision_api,
+            regions: &self.regions,
             status: self.decision_api.status(),
             visibility,
             head: &head,
@@ -197,6 +205,7 @@ struct AdminRequest<'a> {
     exports: &'a [Arc<dyn MetricsExporter>],
     rules: &'a RuleSet,
     counters: &'a dyn ActiveCounters,
+    regions: &'a RegionSource,
     status: &'a ProcessStatus,
     /// Whether the caller sees client identities or hashes.
     visibility: Visibility,
@@ -272,6 +281,7 @@ impl AdminRequest<'_> {
             "violations": self.log.counts(),
             "nodes": self.manager.node_views(latest).await,
             "holdings": rule_consistency::node_json(self.counters.holdings().as_ref()),
+            "regions": (self.regions)(),
         })))
     }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use tidegate_api::http::HttpApi;
 use tidegate_core::store::Store;
-use tidegate_limiter::{HeldCounters, NodeHoldings, RuleConsistency, describe_bound};
+use tidegate_limiter::{BorrowStats, HeldCounters, NodeHoldings, RuleConsistency, describe_bound};
 use tidegate_rules::{Consistency, Rule, RuleSet};
+
+use super::rule_regions;
 
 /// The active rules, and what this node holds of their counters.
 pub(super) trait ActiveCounters: Send + Sync {
@@ -14,6 +16,9 @@ pub(super) trait ActiveCounters: Send + Sync {
 
     /// `None` if the store decides every request.
     fn holdings(&self) -> Option<NodeHoldings>;
+
+    /// `None` if the node cannot borrow from other regions.
+    fn borrow_stats(&self) -> Option<BorrowStats>;
 }
 
 impl<S: Store, L: Store> ActiveCounters for HttpApi<S, L> {
@@ -24,17 +29,23 @@ impl<S: Store, L: Store> ActiveCounters for HttpApi<S, L> {
     fn holdings(&self) -> Option<NodeHoldings> {
         self.holdings()
     }
+
+    fn borrow_stats(&self) -> Option<BorrowStats> {
+        self.borrow_stats()
+    }
 }
 
 /// How the rules of one response count.
 pub(super) struct ConsistencyView {
     rules: Arc<RuleSet>,
     holdings: Option<NodeHoldings>,
+    borrowed: Option<BorrowStats>,
 }
 
 impl ConsistencyView {
     pub(super) fn new(counters: &dyn ActiveCounters) -> Self {
-        Self { rules: counters.rules(), holdings: counters.holdings() }
+        let (holdings, borrowed) = (counters.holdings(), counters.borrow_stats());
+        Self { rules: counters.rules(), holdings, borrowed }
     }
 
     /// Null for a rule without a counter, and for one that is not installed on this node.
@@ -44,7 +55,8 @@ impl ConsistencyView {
     }
 
     fn describe(&self, rule: &Rule) -> Option<Json> {
-        let RuleConsistency { mode, description } = RuleConsistency::of(rule)?;
+        let nodes = self.holdings.as_ref().map_or(1, |holdings| holdings.nodes);
+        let RuleConsistency { mode, description } = RuleConsistency::of(rule, nodes)?;
         let local = matches!(
             rule.applied_consistency(),
             Consistency::Leased(_) | Consistency::Async { .. }
@@ -57,6 +69,9 @@ impl ConsistencyView {
             "bound": describe_bound(rule),
             "max_in_window": rule.max_in_window(),
             "node": held.map(held_json),
+            "regions": rule
+                .regional()
+                .map(|regional| rule_regions::to_json(rule, regional, self.borrowed.as_ref())),
         }))
     }
 }

@@ -22,7 +22,7 @@ use hyper::body::{Body, Incoming};
 use tidegate_core::decision::AnsweredBy;
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
-use tidegate_limiter::{Limiter, NoFallback, NodeHoldings};
+use tidegate_limiter::{BorrowStats, Limiter, NoFallback, NodeHoldings};
 use tidegate_rules::{ApiKind, Facts, RuleSet};
 
 use crate::counter_problem::{STORE_DOWN_NOT_LISTED, STORE_DOWN_NOT_RESET, missing_key_message};
@@ -202,6 +202,12 @@ impl<S: Store, L: Store> HttpApi<S, L> {
     #[must_use]
     pub fn holdings(&self) -> Option<NodeHoldings> {
         self.limiter.holdings()
+    }
+
+    /// What this node borrows from other regions, if it may.
+    #[must_use]
+    pub fn borrow_stats(&self) -> Option<BorrowStats> {
+        self.limiter.borrow_stats()
     }
 
     /// The status of the process, as `/readyz` reports it.

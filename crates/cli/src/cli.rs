@@ -15,7 +15,7 @@ use tidegate_core::time::Micros;
 
 pub(crate) use admin::*;
 use tidegate_server::args::{RuleSourceArgs, ServeArgs};
-use tidegate_server::config::{ListenSpec, PartialStoreSettings};
+use tidegate_server::config::{ListenSpec, PartialRegionStores, PartialStoreSettings};
 
 /// Decides which requests pass: exact rate limits from one set of rules.
 #[derive(Debug, Parser)]
@@ -168,6 +168,19 @@ pub(crate) struct DoctorArgs {
 
     #[command(flatten)]
     pub(crate) store: PartialStoreSettings,
+
+    /// Region of the node, whose stores are checked
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = tidegate_server::config::parse_region,
+        env = "TIDEGATE_REGION",
+        hide_env_values = true
+    )]
+    pub(crate) region: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) region_stores: PartialRegionStores,
 
     /// The file with the secret for hashing client identities
     #[arg(long, value_name = "FILE", env = "TIDEGATE_KEY_SECRET_FILE", hide_env_values = true)]

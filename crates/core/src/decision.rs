@@ -124,6 +124,9 @@ pub enum AnsweredBy {
     Lease,
     /// The node, by its last view of the counters. It reports to the store what it admitted.
     Async,
+    /// The node, with units that it has leased from the store of another region. Also if other
+    /// rules were decided differently.
+    Borrowed,
 }
 
 impl AnsweredBy {
@@ -136,6 +139,7 @@ impl AnsweredBy {
             Self::Fallback => "fallback",
             Self::Lease => "lease",
             Self::Async => "async",
+            Self::Borrowed => "borrowed",
         }
     }
 }
@@ -160,8 +164,8 @@ mod tests {
 
     #[test]
     fn answering_components_have_stable_names() {
-        use AnsweredBy::{Async, DenyCache, Fallback, Lease, Store};
-        let names = [Store, DenyCache, Fallback, Lease, Async].map(AnsweredBy::name);
-        assert_eq!(names, ["store", "deny_cache", "fallback", "lease", "async"]);
+        use AnsweredBy::{Async, Borrowed, DenyCache, Fallback, Lease, Store};
+        let names = [Store, DenyCache, Fallback, Lease, Async, Borrowed].map(AnsweredBy::name);
+        assert_eq!(names, ["store", "deny_cache", "fallback", "lease", "async", "borrowed"]);
     }
 }

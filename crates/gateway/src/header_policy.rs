@@ -1,7 +1,8 @@
 //! Decides which headers are dropped from untrusted clients, and which trailers from all clients.
 //!
-//! An upstream trusts these headers because its proxy sets them: the origin of a request, and
-//! overrides of the method or path in the request line. Rules count by the request line.
+//! An upstream trusts these headers because its proxy sets them: the origin of a request, overrides
+//! of the method or path in the request line, and identity headers that the rules believe only from
+//! a proxy. Rules count by the request line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -56,7 +57,8 @@ pub(super) fn is_dropped(
     read: &RuleInputHeaders,
     passed: &[PassthroughHeader],
 ) -> bool {
-    (is_proxy_only_header(name.as_str()) || is_underscore_variant(name, read))
+    let claims_identity = read.is_proxy_only(name) && !is_client_header(name.as_str());
+    (is_proxy_only_header(name.as_str()) || is_underscore_variant(name, read) || claims_identity)
         && !passed.iter().any(|PassthroughHeader(passed)| passed == name)
 }
 
@@ -75,6 +77,14 @@ pub(super) fn strip_trailers(trailers: &mut HeaderMap, read: &RuleInputHeaders) 
     for name in removed {
         trailers.remove(name);
     }
+}
+
+/// Headers that any client sends for the upstream, whether or not a rule reads them.
+fn is_client_header(name: &str) -> bool {
+    let prefixes = ["accept", "content-", "if-", "sec-"];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+        || matches!(name, "origin" | "range" | "referer" | "user-agent")
+        || is_forbidden_trailer(name)
 }
 
 /// Headers that report where a request comes from. The gateway sets most of them.
@@ -192,6 +202,21 @@ mod tests {
         }
         for name in ["x-api-key", "x_tenant", "x_mine", "x-api-keys", "accept", "cookie"] {
             assert!(!dropped(name, &[]), "{name}");
+        }
+    }
+
+    #[test]
+    fn identity_headers_of_proxies_are_dropped() {
+        let read = |name| {
+            let read: RuleInputHeaders = [].into_iter().collect();
+            let name = HeaderName::from_static(name);
+            is_dropped(&name, &read.with_proxy_headers([name.clone()]), &[])
+        };
+        for name in ["x-user-id", "x-tier", "tenant"] {
+            assert!(read(name), "{name}");
+        }
+        for name in ["authorization", "cookie", "user-agent", "accept-language", "content-type"] {
+            assert!(!read(name), "{name}");
         }
     }
 

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HeaderMap};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::{Body, Incoming};
 use tidegate_core::store::Store;
 use tidegate_limiter::{Decision, Limiter, NoFallback};
@@ -352,6 +352,10 @@ impl<S: Store + 'static, L: Store + 'static> HttpHandler for Gateway<S, L> {
         let mut response = http_response::problem(problem);
         response.headers_mut().insert(X_REQUEST_ID, self.request_ids.new_id());
         response
+    }
+
+    fn new_request_id(&self) -> Option<(HeaderName, HeaderValue)> {
+        Some((X_REQUEST_ID, self.request_ids.new_id()))
     }
 
     fn trusts_peer(&self, peer: Peer) -> bool {

@@ -83,15 +83,21 @@ impl Extractor {
                 }
             }
         }
-        let mut read_headers: RuleInputHeaders =
-            wanted.iter().filter_map(|wanted| wanted.source.header_name()).collect();
-        if let ForwardingHeader::Header(name) = &identity.ip.forwarding_header {
-            read_headers.extend([header_name(name)?]);
-        }
+        let headers_from = |trusted: FactTrust| {
+            let facts = wanted.iter().filter(move |fact| fact.trust == trusted);
+            facts.filter_map(|fact| fact.source.header_name())
+        };
+        let forwarding_header = match &identity.ip.forwarding_header {
+            ForwardingHeader::Header(name) => Some(header_name(name)?),
+            _ => None,
+        };
+        let input_headers = headers_from(FactTrust::Anyone)
+            .collect::<RuleInputHeaders>()
+            .with_proxy_headers(headers_from(FactTrust::Proxy).chain(forwarding_header));
         Ok(Self {
             ip: identity.ip.clone(),
             configured_facts: wanted,
-            input_headers: Arc::new(read_headers),
+            input_headers: Arc::new(input_headers),
         })
     }
 

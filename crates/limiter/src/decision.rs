@@ -11,6 +11,9 @@ use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{Rule, RuleMode, RuleSet};
 
 use crate::deferred_charge::DeferredCharge;
+#[cfg(feature = "seeded-bugs")]
+use crate::lease::LenderId;
+use crate::lease::UnitOrigin;
 use crate::receipt::{Receipt, ReceiptItem};
 use crate::slots::HeldSlots;
 
@@ -45,8 +48,22 @@ impl ChargeRecord {
     /// When the charge was made, by the clock of the store that counted it.
     pub(crate) fn charged_at(&self, reading: &RuleReading) -> Timestamp {
         match self.counter {
-            CounterLocation::Lease(granted_at) => granted_at,
+            CounterLocation::Lease(origin) => origin.granted_at,
             _ => reading.numbers.unwrap_or_default().now,
+        }
+    }
+
+    /// Whether the store of another region counted it.
+    fn is_borrowed(&self) -> bool {
+        matches!(self.counter, CounterLocation::Lease(UnitOrigin { lender: Some(_), .. }))
+    }
+
+    /// The region whose store counted it, if that is not this node's.
+    #[cfg(feature = "seeded-bugs")]
+    fn lender(&self) -> Option<usize> {
+        match self.counter {
+            CounterLocation::Lease(origin) => origin.lender.map(LenderId::index),
+            _ => None,
         }
     }
 }
@@ -58,8 +75,8 @@ pub(crate) enum CounterLocation {
     Store,
     /// In the node's local store, under its share of the limit.
     Local,
-    /// In the store, which granted the units at this instant of its clock.
-    Lease(Timestamp),
+    /// In the store that granted the units of this lease.
+    Lease(UnitOrigin),
     /// In the store, to which this flush of the node reports it.
     Async { flush: u64 },
 }
@@ -91,6 +108,9 @@ pub struct ChargeOrigin {
     pub cost: u64,
     /// Who counted it: the store, a local share, or a lease.
     pub counted_by: AnsweredBy,
+    /// The position in the list of [`Limiter::with_lenders`](crate::Limiter::with_lenders) of the
+    /// region whose store counted it, if that is not this node's.
+    pub lender: Option<usize>,
     /// When the charge was made, by the clock of the store that counted it.
     pub charged_at: Timestamp,
 }
@@ -197,8 +217,17 @@ impl Decision {
 
     /// When the request was charged, by the clock of the charged store; required for a refund. Of
     /// several charges, the earliest.
+    ///
+    /// It is the epoch if units of another region were spent, unless slots are held: a refund with
+    /// this date goes to the store of this region, where it must not restore what another one lent.
+    /// [`Limiter::refund_decision`](crate::Limiter::refund_decision) refunds such a charge.
     #[must_use]
     pub fn charged_at(&self) -> Option<Timestamp> {
+        if self.charge_records.iter().any(ChargeRecord::is_borrowed)
+            && self.shortest_hold().is_none()
+        {
+            return Some(Timestamp::EPOCH);
+        }
         let charged_at = |record: &ChargeRecord| {
             let reading = self.readings.get(record.reading_index as usize);
             reading.map(|reading| record.charged_at(reading))
@@ -214,12 +243,15 @@ impl Decision {
             let counted_by = match record.counter {
                 CounterLocation::Store => AnsweredBy::Store,
                 CounterLocation::Local => AnsweredBy::Fallback,
+                CounterLocation::Lease(UnitOrigin { lender: Some(_), .. }) => AnsweredBy::Borrowed,
                 CounterLocation::Lease(_) => AnsweredBy::Lease,
                 CounterLocation::Async { .. } => AnsweredBy::Async,
             };
+            let lender = record.lender();
             let ChargeRecord { fingerprint, cost, .. } = *record;
             let charged_at = record.charged_at(reading);
-            Some(ChargeOrigin { rule: reading.rule, fingerprint, cost, counted_by, charged_at })
+            let rule = reading.rule;
+            Some(ChargeOrigin { rule, fingerprint, cost, counted_by, lender, charged_at })
         })
     }
 

@@ -3,9 +3,10 @@
 use tidegate_core::decision::{Retry, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
-use tidegate_rules::{CostSource, Facts, Rule, RuleLimit};
+use tidegate_rules::{BorrowTerms, CostSource, Facts, Rule, RuleLimit};
 
 use crate::decision::{Decision, RuleReading};
+use crate::lease::LenderStats;
 use crate::rule_status::{RuleConsistency, describe_bound, describe_policy};
 
 /// Which rules match a request and what they decide. Explaining charges nothing.
@@ -41,6 +42,9 @@ pub struct RuleExplanation {
     /// The units of the counter that this node has leased and not spent, or has admitted and not
     /// flushed; `None` if the store decides every request.
     pub units: Option<u64>,
+    /// From which regions this node borrows units, and on which terms; `None` if the rule does not
+    /// borrow.
+    pub borrow: Option<String>,
     /// The most that the rule admits for one key in any interval of its window's length; `None` for
     /// a rule without a counter.
     pub max_in_window: Option<u64>,
@@ -51,12 +55,14 @@ pub struct RuleExplanation {
 }
 
 impl Explanation {
-    /// `units` returns what this node holds of a rule's counter.
+    /// `units` returns what this node, one of `nodes`, holds of a rule's counter.
     pub(crate) fn new(
         decision: Decision,
         facts: &Facts<'_>,
         cost: u32,
+        nodes: u32,
         units: impl Fn(&Rule) -> Option<u64>,
+        lenders: &[LenderStats],
     ) -> Self {
         let rules = decision
             .readings()
@@ -66,8 +72,9 @@ impl Explanation {
                 key: rule.key_parts(facts, &decision.rules),
                 fingerprint: rule.public_fingerprint(facts, &decision.rules),
                 limit: format!("{}{}", describe_limit(rule), describe_cost(rule)),
-                consistency: RuleConsistency::of(rule),
+                consistency: RuleConsistency::of(rule, nodes),
                 units: units(rule),
+                borrow: describe_borrowing(rule, lenders),
                 max_in_window: rule.max_in_window(),
                 bound: describe_bound(rule),
                 why: describe_reading(rule, reading, cost),
@@ -95,10 +102,27 @@ fn describe_limit(rule: &Rule) -> String {
     format!("{limit} in region {region}: {share} of {}", describe_policy(regional.whole()))
 }
 
+/// The regions from which this node borrows, those from which it does not and why, and the terms.
+fn describe_borrowing(rule: &Rule, lenders: &[LenderStats]) -> Option<String> {
+    let regional = rule.regional()?;
+    let terms = regional.shares().borrow_terms()?;
+    let BorrowTerms { ttl, every, keep } = terms;
+    let region = |(region, _)| (region != regional.region()).then_some(region);
+    let state = |region: &str| match lenders.iter().find(|lender| *lender.region == *region) {
+        _ if !rule.is_shared() => format!("{region} on a shared store"),
+        None => format!("{region}: nothing, it has no --region-store"),
+        Some(lender) if !lender.is_usable => format!("{region}: nothing at present"),
+        Some(_) => region.to_owned(),
+    };
+    let states: Vec<String> = regional.shares().iter().filter_map(region).map(state).collect();
+    let states = states.join(", ");
+    Some(format!("from {states} (ttl {ttl}, every {every}, regions keep {keep})"))
+}
+
 fn describe_region_limit(rule: &Rule) -> String {
     match &rule.region_limit() {
         RuleLimit::Unlimited => "unlimited".to_owned(),
-        RuleLimit::Deny => "deny".to_owned(),
+        RuleLimit::Deny { .. } => "deny".to_owned(),
         RuleLimit::Policy(policy) if policy.is_concurrency() => {
             let quota = policy.quota();
             format!("{} at once, each held for {} unless renewed", quota.requests, quota.window)
@@ -117,7 +141,7 @@ fn describe_cost(rule: &Rule) -> String {
 fn describe_reading(rule: &Rule, reading: &RuleReading, cost: u32) -> String {
     let Some(numbers) = reading.numbers else {
         return match rule.limit() {
-            RuleLimit::Deny => "the rule refuses every request".to_owned(),
+            RuleLimit::Deny { .. } => "the rule refuses every request".to_owned(),
             RuleLimit::Unlimited => "the rule has no limit".to_owned(),
             RuleLimit::Policy(_) => {
                 "not checked, because another rule already refuses the request".to_owned()

@@ -41,11 +41,16 @@ pub use deferred_charge::DeferredCharge;
 pub use explain::{Explanation, RuleExplanation};
 #[cfg(feature = "seeded-bugs")]
 pub use lease::SeededBug;
-pub use lease::{DEFAULT_LEASE_BYTES, LeaseClock, LeaseStats, StoreCallReport, StoreTask};
+pub use lease::{
+    BorrowBatch, BorrowReport, BorrowStats, BorrowedUnits, DEFAULT_LEASE_BYTES, LeaseClock,
+    LeaseStats, LenderStats, RuleBorrowing, StoreCallReport, StoreTask,
+};
 pub use limiter::Limiter;
 pub use local_fallback::NoFallback;
 pub use observer::{CounterReading, DecisionEvent, DecisionObserver, DecisionTimer};
 pub use queue_delay::QueueDelay;
-pub use rule_status::{HeldCounters, NodeHoldings, RuleConsistency, describe_bound};
+pub use rule_status::{
+    HeldCounters, IndivisibleRule, NodeHoldings, RuleConsistency, describe_bound,
+};
 pub use slots::HeldSlots;
 pub use write_behind::AsyncStats;

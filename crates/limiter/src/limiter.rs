@@ -208,7 +208,9 @@ impl<S: Store, L: Store> Limiter<S, L> {
             multiply_base_cost(cost),
         );
         let units = |rule: &Rule| self.units_held(&rules, rule, &completed);
-        Explanation::new(decision.await, &completed, cost, units)
+        let nodes = self.store.node_count();
+        let lenders = self.borrow_stats().map(|stats| stats.lenders).unwrap_or_default();
+        Explanation::new(decision.await, &completed, cost, nodes, units, &lenders)
     }
 
     /// Activates a rule set. A rule that keeps its id, algorithm and window keeps its counters, so

@@ -17,6 +17,7 @@ use tidegate_rules::RuleSet;
 
 use crate::decision::CounterLocation;
 use crate::fallback::FALLBACK_RETRY_AFTER;
+use crate::lease::UnitOrigin;
 use crate::node_quotas::NodeQuotas;
 use crate::plan::{ChargePlan, PlanReadings};
 use crate::receipt::Receipt;
@@ -196,6 +197,8 @@ impl<L: Store> LocalFallback<L> {
             let Some(share) = shares.policy_for(charged.rule) else { continue };
             let charge = receipt.charge_with(charged, share, charged.cost);
             match charged.counter {
+                // Units of another region are not mirrored.
+                CounterLocation::Lease(UnitOrigin { lender: Some(_), .. }) => {}
                 CounterLocation::Store
                 | CounterLocation::Lease(_)
                 | CounterLocation::Async { .. } => {

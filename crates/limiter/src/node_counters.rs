@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use tidegate_core::decision::Reading;
 use tidegate_core::key::Fingerprint;
-use tidegate_core::time::{Micros, Timestamp};
+use tidegate_core::time::Micros;
 use tidegate_rules::{Rule, RuleSet};
 
 #[cfg(feature = "seeded-bugs")]
 use crate::lease::BugSwitch;
-use crate::lease::{LeaseBook, LeaseClock, LeaseRequest, TakeOutcome, TaskQueue, lease_ttl};
+use crate::lease::{
+    LeaseBook, LeaseClock, LeaseRequest, Lenders, TakeOutcome, TaskQueue, UnitOrigin, lease_ttl,
+    lends_alike,
+};
 use crate::plan::ChargePlan;
 use crate::receipt::successor_rule;
 use crate::sizing::counter_budget;
@@ -21,6 +24,8 @@ pub(crate) struct NodeCounters {
     pub(crate) leases: LeaseBook,
     pub(crate) flushes: AsyncBook,
     pub(crate) tasks: Arc<TaskQueue>,
+    /// The memory limit of either kind of counter.
+    max_bytes: usize,
 }
 
 /// How a node decides a rule without asking the store.
@@ -35,8 +40,8 @@ pub(crate) enum NodeMode {
 /// How far one charge of a plan has got.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChargeState {
-    /// Units were taken of the lease granted at this instant.
-    Spent(Timestamp, Reading),
+    /// Units were taken of this lease.
+    Spent(UnitOrigin, Reading),
     /// The node admitted it on its view of the counter. This flush reports it.
     Admitted(u64, Reading),
     /// The node refuses it, because the store is short or the node's view shows no room.
@@ -70,12 +75,18 @@ impl NodeMode {
 impl NodeCounters {
     pub(crate) fn new(clock: LeaseClock, max_bytes: usize) -> Self {
         let tasks = Arc::<TaskQueue>::default();
-        let budget = counter_budget(max_bytes);
+        let max_bytes = counter_budget(max_bytes);
         Self {
-            leases: LeaseBook::new(clock.clone(), budget, Arc::clone(&tasks)),
-            flushes: AsyncBook::new(clock, budget, Arc::clone(&tasks)),
+            leases: LeaseBook::new(clock.clone(), max_bytes, Arc::clone(&tasks)),
+            flushes: AsyncBook::new(clock, max_bytes, Arc::clone(&tasks)),
             tasks,
+            max_bytes,
         }
+    }
+
+    /// Allows borrowing from other regions.
+    pub(crate) fn set_lenders(&mut self, lenders: Lenders) {
+        self.leases.set_lenders(lenders, self.max_bytes);
     }
 
     /// Switches on a bug.
@@ -124,11 +135,11 @@ impl NodeCounters {
     ) {
         let (charge, rule) = (&plan.charges[i], plan.rule_index(i));
         match *state {
-            ChargeState::Spent(granted_at, _) => {
+            ChargeState::Spent(origin, _) => {
                 let (key, cost) = (charge.key.fingerprint, charge.cost);
-                let is_live = self.leases.give_back(key, cost, granted_at);
+                let is_live = self.leases.give_back(key, cost, origin);
                 if !is_live {
-                    self.leases.count_expired(cost);
+                    self.leases.count_expired(key, cost, origin);
                 }
             }
             ChargeState::Admitted(flush, reading) => {
@@ -159,7 +170,9 @@ impl NodeCounters {
         // Counters of unchanged rules keep their leases.
         self.leases.retire(|old, rule| {
             let successor = successor_rule(old, rule, rules).map(|at| &rules[at]);
-            successor.is_some_and(|now| now.limit() == old[rule].limit())
+            let same =
+                |now: &Rule| now.limit() == old[rule].limit() && lends_alike(now, &old[rule]);
+            successor.is_some_and(same)
         });
         self.flushes.move_to(rules, |old, rule| successor_rule(old, rule, rules));
     }
@@ -168,7 +181,7 @@ impl NodeCounters {
 impl From<TakeOutcome> for ChargeState {
     fn from(outcome: TakeOutcome) -> Self {
         match outcome {
-            TakeOutcome::Spent { granted_at, reading } => Self::Spent(granted_at, reading),
+            TakeOutcome::Spent { origin, reading } => Self::Spent(origin, reading),
             TakeOutcome::Refused(reading) => Self::Refused(reading),
             TakeOutcome::Wait { question } => Self::Wait(question),
             TakeOutcome::Direct => Self::Store,

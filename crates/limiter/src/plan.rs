@@ -351,8 +351,8 @@ impl<'a> ChargePlan<'a> {
         queue: QueueMode,
     ) {
         let verdict = match (rule.limit(), rule.mode()) {
-            (RuleLimit::Deny, RuleMode::Shadow) => Verdict::ShadowDeny,
-            (RuleLimit::Deny, _) => Verdict::Deny,
+            (RuleLimit::Deny { .. }, RuleMode::Shadow) => Verdict::ShadowDeny,
+            (RuleLimit::Deny { .. }, _) => Verdict::Deny,
             _ => Verdict::Allow,
         };
         self.refused |= verdict.refuses();

@@ -41,10 +41,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let at_store = |charged: &ReceiptItem| match charged.counter {
             CounterLocation::Store => true,
             CounterLocation::Local => false,
-            // Units go back into their lease while it lasts.
-            CounterLocation::Lease(granted_at) => !self.node_counters.as_ref().is_some_and(|it| {
-                it.leases.give_back(charged.fingerprint, charged.cost, granted_at)
-            }),
+            // Units go back into their lease while it lasts, and then to the store that granted
+            // them.
+            CounterLocation::Lease(origin) => self
+                .node_counters
+                .as_ref()
+                .is_none_or(|it| it.leases.refund_units(receipt, charged, origin)),
             // Units that were not flushed yet need not be.
             CounterLocation::Async { flush } => !self
                 .node_counters

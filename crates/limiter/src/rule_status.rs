@@ -2,6 +2,7 @@
 //! node holds of it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use tidegate_core::policy::Policy;
 use tidegate_core::store::Store;
@@ -28,6 +29,20 @@ pub struct NodeHoldings {
     pub unflushed: HeldCounters,
     /// By rule ID. A rule of which the node holds nothing is missing.
     pub rules: BTreeMap<String, HeldCounters>,
+    /// How many nodes share the store.
+    pub nodes: u32,
+}
+
+/// An asynchronous rule that its nodes cannot decide by themselves: the part of each is less than
+/// one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndivisibleRule {
+    /// The rule's ID.
+    pub rule: String,
+    /// What can be admitted at once.
+    pub limit: u64,
+    /// The nodes that share it.
+    pub nodes: u32,
 }
 
 /// A number of counters, and of units of them.
@@ -40,12 +55,38 @@ pub struct HeldCounters {
 }
 
 impl RuleConsistency {
-    /// How a rule counts; `None` for a rule without a counter.
+    /// How a rule counts on one of `nodes` nodes; `None` for a rule without a counter.
     #[must_use]
-    pub fn of(rule: &Rule) -> Option<Self> {
+    pub fn of(rule: &Rule, nodes: u32) -> Option<Self> {
         rule.limit().policy()?;
         let mode = rule.applied_consistency().name();
-        Some(Self { mode, description: describe_consistency(rule) })
+        let mut description = describe_consistency(rule);
+        if let Some(IndivisibleRule { limit, .. }) = IndivisibleRule::of(rule, nodes) {
+            let store = "the store decides every request";
+            description = format!("{description}; {store}: {nodes} nodes cannot share {limit}");
+        }
+        Some(Self { mode, description })
+    }
+}
+
+impl IndivisibleRule {
+    fn of(rule: &Rule, nodes: u32) -> Option<Self> {
+        let limit = rule.limit().policy()?.limit();
+        let is_async = matches!(rule.applied_consistency(), Consistency::Async { .. });
+        let is_indivisible = is_async && limit < nodes.into();
+        is_indivisible.then(|| Self { rule: rule.id().to_owned(), limit, nodes })
+    }
+}
+
+impl fmt::Display for IndivisibleRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, limit, nodes } = self;
+        write!(
+            f,
+            "rule `{rule}` has `consistency: async`, but {nodes} nodes cannot share {limit}: the \
+             store decides every request; raise the limit or its burst to at least {nodes}, or \
+             write `consistency: exact`"
+        )
     }
 }
 
@@ -72,7 +113,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
     #[must_use]
     pub fn holdings(&self) -> Option<NodeHoldings> {
         let counters = self.node_counters.as_ref()?;
-        let mut holdings = NodeHoldings::default();
+        let nodes = self.store().node_count();
+        let mut holdings = NodeHoldings { nodes, ..NodeHoldings::default() };
         counters.leases.for_each_counter(|rule, units| {
             holdings.leased.add(units);
             holdings.add_to_rule(rule, units);
@@ -82,6 +124,13 @@ impl<S: Store, L: Store> Limiter<S, L> {
             holdings.add_to_rule(rule, units);
         });
         Some(holdings)
+    }
+
+    /// The asynchronous rules that the store decides, because there are too many nodes.
+    #[must_use]
+    pub fn indivisible_rules(&self) -> Vec<IndivisibleRule> {
+        let (rules, nodes) = (self.rules(), self.store().node_count());
+        rules.rules().iter().filter_map(|rule| IndivisibleRule::of(rule, nodes)).collect()
     }
 }
 
@@ -111,7 +160,7 @@ fn describe_consistency(rule: &Rule) -> String {
 pub fn describe_bound(rule: &Rule) -> String {
     let bound = match &rule.region_limit() {
         RuleLimit::Unlimited => return "none".to_owned(),
-        RuleLimit::Deny => "nothing passes".to_owned(),
+        RuleLimit::Deny { .. } => "nothing passes".to_owned(),
         RuleLimit::Policy(policy) if policy.is_concurrency() => {
             format!("at most {} at once", policy.max_in_window())
         }

@@ -7,7 +7,7 @@ mod common;
 use common::node::sharing_nodes;
 use common::{clock, facts};
 use tidegate_core::time::Micros;
-use tidegate_limiter::{Explanation, HeldCounters, RuleConsistency};
+use tidegate_limiter::{Explanation, HeldCounters, IndivisibleRule, RuleConsistency};
 use tidegate_rules::Facts;
 
 const RULES: &str = "rules:
@@ -65,4 +65,25 @@ fn descriptions_name_mode_and_what_store_counts_by() {
     assert_eq!(consistency(1), Some(("async", "async (flush 100ms)")));
     assert_eq!(consistency(2), Some(("exact", "exact: the store decides every request")));
     assert_eq!(consistency(3), None);
+}
+
+/// The part of each of three nodes in a burst of two is nothing.
+#[test]
+fn rule_that_nodes_cannot_share_is_named() {
+    let source = "rules:
+  - { id: fair, key_by: user_id, limit: 3/h, consistency: async }
+  - { id: small, key_by: user_id, limit: 1000/h burst 2, consistency: async }
+  - { id: strict, key_by: user_id, limit: 1/h }";
+    for (nodes, is_indivisible) in [(2, false), (3, true)] {
+        let node = sharing_nodes(source, nodes, &clock()).remove(0);
+        let found = node.limiter.indivisible_rules();
+        let small = IndivisibleRule { rule: "small".to_owned(), limit: 2, nodes };
+        assert_eq!(found, is_indivisible.then_some(small).into_iter().collect::<Vec<_>>());
+        let user = facts(&[("user_id", "u1")]);
+        let explained = common::poll_ready(node.limiter.explain(&user, 1));
+        let described = |at: usize| explained.rules[at].consistency.clone().unwrap().description;
+        let why = "; the store decides every request: 3 nodes cannot share 2";
+        let small = format!("async (flush 100ms){}", if is_indivisible { why } else { "" });
+        assert_eq!([described(0), described(1)], ["async (flush 100ms)", small.as_str()]);
+    }
 }

@@ -7,6 +7,7 @@ mod connection_activity;
 mod connection_timeouts;
 mod framing;
 mod max_connection_age;
+mod parse_error_response;
 mod per_ip_connections;
 mod poll_on_wake;
 mod proxy_protocol;
@@ -21,7 +22,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 
@@ -141,6 +142,11 @@ pub trait HttpHandler: Send + Sync + 'static {
     /// Builds the response to a request with ambiguous framing.
     fn reject(&self, problem: &HttpError) -> Response<Self::Body> {
         http_response::problem(problem)
+    }
+
+    /// The header that identifies the response to a request head that cannot be parsed.
+    fn new_request_id(&self) -> Option<(HeaderName, HeaderValue)> {
+        None
     }
 
     /// Whether this peer may name the client address with the PROXY protocol.

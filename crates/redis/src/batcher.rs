@@ -14,9 +14,6 @@ use crate::script_call::{ScriptCall, send_calls};
 use crate::script_request::ScriptRequest;
 use crate::stats::FailureCause;
 
-/// Maximum number of calls in flight: the server runs one while the next is on the wire.
-const MAX_CALLS: usize = 2;
-
 /// Maximum number of requests in a call.
 const MAX_BATCH: usize = 128;
 
@@ -94,7 +91,7 @@ impl RequestBatcher {
         }
         request.mark_queued();
         queue.pending.push_back(QueuedRequest { request, route, answer });
-        if queue.active_calls < MAX_CALLS {
+        if queue.active_calls < self.connection.context().max_calls {
             queue.active_calls += 1;
             tokio::spawn(Arc::clone(self).run_calls());
         }

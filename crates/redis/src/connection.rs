@@ -4,6 +4,7 @@
 //! connects, probes with the real script, and lets the circuit breaker close.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -38,11 +39,32 @@ pub(crate) struct StoreContext {
     pub(crate) connector: RedisConnector,
     pub(crate) script: LuaScript,
     pub(crate) prefix: String,
-    pub(crate) deadline: Duration,
+    pub(crate) deadline: CallDeadline,
+    /// The most calls in flight on a connection.
+    pub(crate) max_calls: usize,
     /// Test clock that replaces the server's clock.
     pub(crate) test_clock: Option<ManualClock>,
     pub(crate) observer: StoreObserver,
     pub(crate) counters: CallCounters,
+}
+
+/// How long a call may take, in microseconds.
+#[derive(Debug)]
+pub(crate) struct CallDeadline(AtomicU64);
+
+impl CallDeadline {
+    pub(crate) fn new(deadline: Duration) -> Self {
+        Self(AtomicU64::new(u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, deadline: Duration) {
+        let micros = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
+        self.0.store(micros, Ordering::Relaxed);
+    }
 }
 
 /// Why a request failed.
@@ -192,7 +214,8 @@ impl SupervisedConnection {
         };
         let sent = Instant::now();
         let answers = connection.send_packed_commands(commands, 0, commands.len());
-        match tokio::time::timeout(self.context.deadline, answers).await {
+        let deadline = self.context.deadline.get();
+        match tokio::time::timeout(deadline, answers).await {
             Ok(Ok(answers)) => {
                 self.context.counters.record_round_trip(sent);
                 Ok(answers)
@@ -203,7 +226,7 @@ impl SupervisedConnection {
                 Err(RedisRequestError::OutcomeUnknown(FailureCause::Disconnected, why))
             }
             Err(_) => {
-                let why = format!("no answer within {:?}", self.context.deadline);
+                let why = format!("no answer within {deadline:?}");
                 self.record_failure(&why);
                 Err(RedisRequestError::OutcomeUnknown(FailureCause::Timeout, why))
             }

@@ -16,13 +16,14 @@ use tokio::time::Instant;
 
 use crate::abort_on_drop::AbortOnDrop;
 use crate::address::RedisAddress;
-use crate::connection::{RedisRequestError, StoreContext};
-use crate::connector::{RedisConnector, RedisTlsConfig, parse_time};
+use crate::connection::{CallDeadline, RedisRequestError, StoreContext};
+use crate::connector::{RedisConnector, RedisTlsConfig, parse_time, server_error_text};
 use crate::deny_cache::DenyCache;
 use crate::heartbeat::{self, NodeMembership};
 use crate::key_name::hash_slot;
 use crate::lua_script::{self, LuaScript};
 use crate::observer::StoreObserver;
+use crate::region_marker::{RegionMarker, marker_key, read_command};
 use crate::router::Router;
 use crate::script_request::{ScriptCharge, ScriptRequest};
 use crate::stats::{CallCounters, FailureCause, Stats};
@@ -35,6 +36,9 @@ const TIMER_TICK: Duration = Duration::from_millis(1);
 
 /// Default prefix of key names.
 pub const DEFAULT_PREFIX: &str = "tg:";
+
+/// The server runs one call while the next is on the wire.
+const DEFAULT_MAX_CALLS: usize = 2;
 
 /// Options of a [`RedisStore`].
 #[derive(Clone, Debug)]
@@ -51,6 +55,11 @@ pub struct RedisOptions {
     pub observer: StoreObserver,
     /// Whether to cache refusals on this node.
     pub deny_cache: bool,
+    /// Whether this node sends heartbeats, so that the other nodes count it.
+    pub heartbeat: bool,
+    /// The most calls in flight on a connection. Requests that come meanwhile share the next one,
+    /// so a distant server needs more of them than a near one.
+    pub max_calls: usize,
     /// Test clock that replaces the servers' clock.
     pub test_clock: Option<ManualClock>,
 }
@@ -66,6 +75,8 @@ impl RedisOptions {
             deadline: DEFAULT_DEADLINE,
             observer: StoreObserver::new(|_| {}),
             deny_cache: true,
+            heartbeat: true,
+            max_calls: DEFAULT_MAX_CALLS,
             test_clock: None,
         }
     }
@@ -76,7 +87,8 @@ impl RedisOptions {
 pub struct RedisStore {
     inner: Arc<RedisStoreInner>,
     deny_cache: Option<DenyCache>,
-    heartbeat: AbortOnDrop,
+    /// `None` if the other nodes do not count this one.
+    heartbeat: Option<AbortOnDrop>,
 }
 
 #[derive(Debug)]
@@ -104,7 +116,8 @@ impl RedisStore {
             connector: RedisConnector::new(&options.address, &options.tls),
             script,
             prefix: options.prefix.clone(),
-            deadline: options.deadline,
+            deadline: CallDeadline::new(options.deadline),
+            max_calls: options.max_calls,
             test_clock: options.test_clock.clone(),
             observer: options.observer.clone(),
             counters: CallCounters::default(),
@@ -117,7 +130,8 @@ impl RedisStore {
             clock_offset_us: AtomicI64::new(0),
             clock: SystemClock::new(),
         });
-        let heartbeat = AbortOnDrop::spawn(heartbeat_loop(Arc::clone(&inner)));
+        let heartbeat =
+            options.heartbeat.then(|| AbortOnDrop::spawn(heartbeat_loop(Arc::clone(&inner))));
         let deny_cache = options.deny_cache.then(DenyCache::new);
         Self { inner, deny_cache, heartbeat }
     }
@@ -143,8 +157,39 @@ impl RedisStore {
 
     /// Removes this node from the list of live nodes and stops its heartbeat.
     pub async fn leave(&self) {
-        self.heartbeat.abort();
-        _ = self.inner.send_heartbeat(false).await;
+        if let Some(heartbeat) = &self.heartbeat {
+            heartbeat.abort();
+            _ = self.inner.send_heartbeat(false).await;
+        }
+    }
+
+    /// Changes the deadline of calls that start from now on.
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.inner.context.deadline.set(deadline);
+    }
+
+    /// Writes the marker of this node's region, unless the store has the marker of another region.
+    /// Returns the marker that the store has then.
+    ///
+    /// # Errors
+    /// The reason, if the store does not answer.
+    pub async fn write_region_marker(&self, marker: &RegionMarker) -> Result<RegionMarker, String> {
+        let prefix = &self.inner.context.prefix;
+        let reply = self.inner.query(&marker_key(prefix), marker.write_command(prefix)).await?;
+        RegionMarker::from_reply(&reply).ok_or_else(|| "unexpected reply".to_owned())
+    }
+
+    /// Reads the marker of the store's region; `None` if no node has written one.
+    ///
+    /// # Errors
+    /// The reason, if the store does not answer.
+    pub async fn read_region_marker(&self) -> Result<Option<RegionMarker>, String> {
+        let prefix = &self.inner.context.prefix;
+        let reply = self.inner.query(&marker_key(prefix), read_command(prefix)).await?;
+        match reply {
+            Value::Array(values) => Ok(values.first().and_then(RegionMarker::from_reply)),
+            _ => Err("unexpected reply".to_owned()),
+        }
     }
 }
 
@@ -167,7 +212,7 @@ impl Store for RedisStore {
         };
         let prefix = &self.inner.context.prefix;
         let items = charges.iter().map(|charge| ScriptCharge::new(prefix, charge));
-        let deadline = asked_at + wait_budget(self.inner.context.deadline);
+        let deadline = asked_at + wait_budget(self.inner.context.deadline.get());
         let mut groups: BTreeMap<u16, (Vec<usize>, ScriptRequest)> = BTreeMap::new();
         for (i, charge) in items.enumerate() {
             let slot =
@@ -252,14 +297,21 @@ impl RedisStoreInner {
 
     /// Sends a command to the server that holds the list of nodes.
     async fn query_nodes_server(&self, command: Cmd) -> Option<Value> {
-        let connection = self
-            .router
-            .connection_for(heartbeat::nodes_key(&self.context.prefix).as_bytes())
-            .ok()?;
-        connection.check_breaker().ok()?;
+        self.query(&heartbeat::nodes_key(&self.context.prefix), command).await.ok()
+    }
+
+    /// Sends one command to the server that has the key.
+    async fn query(&self, key: &str, command: Cmd) -> Result<Value, String> {
+        let connection = self.router.connection_for(key.as_bytes())?;
+        connection.check_breaker().map_err(|error| error.to_string())?;
         let mut commands = Pipeline::new();
         commands.add_command(command);
-        connection.exchange(&commands).await.ok()?.pop()
+        let replies = connection.exchange(&commands).await.map_err(|error| error.to_string())?;
+        match replies.into_iter().next() {
+            Some(Value::ServerError(error)) => Err(server_error_text(&error)),
+            Some(reply) => Ok(reply),
+            None => Err("the server sent no reply".to_owned()),
+        }
     }
 
     /// Our clock, corrected by the last known offset.

@@ -13,7 +13,7 @@ use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Algorithm;
 use tidegate_core::store::{Charge, Op, Store as _};
 use tidegate_core::time::Micros;
-use tidegate_redis::{RedisOptions, RedisStore, RedisTlsConfig, diagnose};
+use tidegate_redis::{RedisOptions, RedisStore, RedisTlsConfig, RegionMarker, diagnose};
 use tidegate_testkit::process::eventually;
 use tidegate_testkit::quotas::RATE_ALGORITHMS;
 use tidegate_testkit::redis::{
@@ -80,6 +80,9 @@ async fn run_every_operation(store: &RedisStore) -> Result<(), String> {
         to_reason(store.apply(Op::Reset, &[one, strict], &mut readings).await)?;
     }
     to_reason(store.now().await)?;
+    let marker = RegionMarker { region: "eu".to_owned(), secret_check: 1 };
+    store.write_region_marker(&marker).await?;
+    store.read_region_marker().await?;
     Ok(())
 }
 

@@ -40,7 +40,7 @@ pub enum Consistency {
 /// A limit whose units nodes take in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasedLimit {
-    terms: LeaseTerms,
+    setting: LeasedSetting,
     policy: Policy,
     lending: Policy,
 }
@@ -52,11 +52,20 @@ pub struct SplitLimit {
     parts: Arc<[Policy]>,
 }
 
+/// How units of a limit are leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeasedSetting {
+    /// For the nodes of the region.
+    pub(crate) terms: LeaseTerms,
+    /// For how long nodes of other regions borrow units, if they do.
+    pub(crate) borrow_ttl: Option<Micros>,
+}
+
 /// A consistency mode as written in a rule, without the policies that follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConsistencySetting {
     Exact,
-    Leased(LeaseTerms),
+    Leased(LeasedSetting),
     Async { flush: Micros },
     Split { parts: u32 },
 }
@@ -65,7 +74,7 @@ pub(crate) enum ConsistencySetting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConsistencyError {
     /// Units of the limit cannot be leased on these terms.
-    Lending(LendingError, LeaseTerms),
+    Lending(LendingError, LeasedSetting),
     /// The parts would be too small.
     TooManyParts {
         /// The most parts that are possible.
@@ -84,8 +93,8 @@ impl Consistency {
         let Some(policy) = limit.policy() else { return Ok(Self::Exact) };
         match setting {
             ConsistencySetting::Exact => Ok(Self::Exact),
-            ConsistencySetting::Leased(terms) => {
-                Ok(Self::Leased(Box::new(LeasedLimit::new(*policy, terms)?)))
+            ConsistencySetting::Leased(setting) => {
+                Ok(Self::Leased(Box::new(LeasedLimit::new(*policy, setting)?)))
             }
             ConsistencySetting::Async { flush } => Ok(Self::Async { flush }),
             ConsistencySetting::Split { parts } => Ok(Self::Split(SplitLimit::new(policy, parts)?)),
@@ -103,10 +112,31 @@ impl Consistency {
         Self::new(self.setting(), limit)
     }
 
+    /// The same mode with another limit, whose units other regions borrow for up to `ttl`. `None`
+    /// if the mode is not `leased`.
+    pub(crate) fn lent_to_regions(
+        &self,
+        limit: &RuleLimit,
+        ttl: Micros,
+    ) -> Option<Result<Self, ConsistencyError>> {
+        let Self::Leased(leased) = self else { return None };
+        let setting = LeasedSetting { borrow_ttl: Some(ttl), ..leased.setting };
+        Some(Self::new(ConsistencySetting::Leased(setting), limit))
+    }
+
+    /// The largest cost that one counter of this mode admits; `None` if that is the whole limit.
+    pub(crate) fn max_cost(&self) -> Option<u64> {
+        match self {
+            Self::Leased(leased) => Some(leased.lending.limit()),
+            Self::Split(split) => Some(split.max_cost()),
+            Self::Exact | Self::Async { .. } => None,
+        }
+    }
+
     pub(crate) const fn setting(&self) -> ConsistencySetting {
         match self {
             Self::Exact => ConsistencySetting::Exact,
-            Self::Leased(leased) => ConsistencySetting::Leased(leased.terms),
+            Self::Leased(leased) => ConsistencySetting::Leased(leased.setting),
             Self::Async { flush } => ConsistencySetting::Async { flush: *flush },
             Self::Split(split) => ConsistencySetting::Split { parts: split.count() },
         }
@@ -149,7 +179,8 @@ impl fmt::Display for Consistency {
         f.write_str(self.name())?;
         match self.setting() {
             ConsistencySetting::Exact => Ok(()),
-            ConsistencySetting::Leased(LeaseTerms { ttl, bound }) => {
+            ConsistencySetting::Leased(LeasedSetting { terms, .. }) => {
+                let LeaseTerms { ttl, bound } = terms;
                 write!(f, " (ttl {ttl}, bound {})", bound.name())
             }
             ConsistencySetting::Async { flush } => write!(f, " (flush {flush})"),
@@ -170,17 +201,30 @@ impl ConsistencySetting {
     }
 }
 
-impl LeasedLimit {
-    fn new(policy: Policy, terms: LeaseTerms) -> Result<Self, ConsistencyError> {
-        let lending =
-            policy.lending(terms).map_err(|error| ConsistencyError::Lending(error, terms))?;
-        Ok(Self { terms, policy, lending })
+impl LeasedSetting {
+    /// The terms on which the store lends: to the nodes of its region and to those of others.
+    fn longest_terms(&self) -> LeaseTerms {
+        let ttl = self.borrow_ttl.map_or(self.terms.ttl, |ttl| ttl.max(self.terms.ttl));
+        LeaseTerms { ttl, ..self.terms }
     }
 
-    /// The terms of the leases.
+    /// The setting to shorten if the longest lease is too long.
+    fn longest_name(&self) -> &'static str {
+        if self.longest_terms().ttl > self.terms.ttl { "borrow" } else { "lease" }
+    }
+}
+
+impl LeasedLimit {
+    fn new(policy: Policy, setting: LeasedSetting) -> Result<Self, ConsistencyError> {
+        let lending = policy.lending(setting.longest_terms());
+        let lending = lending.map_err(|error| ConsistencyError::Lending(error, setting))?;
+        Ok(Self { setting, policy, lending })
+    }
+
+    /// The terms of the leases within a region.
     #[must_use]
     pub const fn terms(&self) -> LeaseTerms {
-        self.terms
+        self.setting.terms
     }
 
     /// The policy of the document. Its algorithm and window identify the counter.
@@ -197,7 +241,8 @@ impl LeasedLimit {
 
     fn max_in_window(&self) -> u64 {
         let exact = self.policy.max_in_window();
-        match (self.terms.bound, self.policy.algorithm()) {
+        let LeaseTerms { ttl, bound } = self.setting.longest_terms();
+        match (bound, self.policy.algorithm()) {
             // A lease of a fixed window ends with the window.
             (LeaseBound::Exact, _) | (_, Algorithm::FixedWindow | Algorithm::Concurrent) => exact,
             (
@@ -205,7 +250,7 @@ impl LeasedLimit {
                 Algorithm::TokenBucket
                 | Algorithm::LeakyBucket(_)
                 | Algorithm::SlidingWindowCounter,
-            ) => exact.saturating_add(refilled(&self.policy, self.terms.ttl)),
+            ) => exact.saturating_add(refilled(&self.policy, ttl)),
             // An interval of a window and a ttl can overlap two windows of grants.
             (LeaseBound::PlusTtl, Algorithm::SlidingWindowLog) => exact.saturating_mul(2),
         }
@@ -251,7 +296,7 @@ impl ConsistencyError {
     /// What is wrong with the limit, and what to write instead.
     pub(crate) fn describe(&self, policy: &Policy) -> FieldError {
         match *self {
-            Self::Lending(error, terms) => describe_lending_error(error, terms, policy),
+            Self::Lending(error, setting) => describe_lending_error(error, setting, policy),
             Self::TooManyParts { max } => {
                 let error = FieldError::new(format!(
                     "each part of a split limit needs {MIN_REQUESTS_PER_PART} requests and a \
@@ -267,22 +312,27 @@ impl ConsistencyError {
     }
 }
 
-fn describe_lending_error(error: LendingError, terms: LeaseTerms, policy: &Policy) -> FieldError {
-    let ttl = terms.ttl;
+fn describe_lending_error(
+    error: LendingError,
+    setting: LeasedSetting,
+    policy: &Policy,
+) -> FieldError {
+    let (ttl, field) = (setting.longest_terms().ttl, setting.longest_name());
     let wrong = |message: String, hint: String| FieldError::new(message).with_hint(hint);
     match error {
         LendingError::TtlTooLong { max } => {
             let message = format!("units of a window are leased for at most half of it, not {ttl}");
             let hint = match max < tidegate_core::lending::MIN_LEASE_TTL {
                 true => "a window of at least 2ms, or `consistency: exact`".to_owned(),
-                false => format!("`lease: {{ ttl: {max} }}` or shorter"),
+                false => format!("`{field}: {{ ttl: {max} }}` or shorter"),
             };
             wrong(message, hint)
         }
         LendingError::NoRoom { max_ttl } if policy.algorithm().is_bucket() => {
             let message = format!("leases of {ttl} leave no room in a burst of {}", policy.limit());
-            let shorter = max_ttl
-                .map_or_else(String::new, |max| format!("`lease: {{ ttl: {max} }}` or shorter, "));
+            let shorter = max_ttl.map_or_else(String::new, |max| {
+                format!("`{field}: {{ ttl: {max} }}` or shorter, ")
+            });
             let burst = refilled(policy, ttl).saturating_add(2);
             let hint = format!("a burst of {burst} or more, or `lease: {{ bound: plus_ttl }}`");
             wrong(message, format!("{shorter}{hint}"))

@@ -34,6 +34,17 @@ pub struct SourceExcerpt {
     pub width: usize,
 }
 
+impl SourceExcerpt {
+    /// Removes the text after this many characters from the start of the marked range.
+    pub(crate) fn truncate_marked(self, shown: usize) -> Self {
+        let text: String = self.text.chars().take(self.before + shown).collect();
+        if text == self.text {
+            return self;
+        }
+        Self { text: format!("{} …", text.trim_end()), width: self.width.min(shown), ..self }
+    }
+}
+
 /// All errors of a document, in the order of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentError {

@@ -94,9 +94,8 @@ impl Document {
             true => {
                 let error = FieldError::new("this is TOML; a rules document is YAML or JSON");
                 let hint = "`rules:` and below it `- { id: a, limit: 10/s by ip }` for each rule";
-                diagnostics.report(
+                diagnostics.report_unquoted(
                     SourceSpan { line: 1, column: 1, width: 1 },
-                    "",
                     error.with_hint(hint),
                 );
                 None
@@ -301,7 +300,7 @@ fn root_fields<'a>(root: &'a YamlNode, diagnostics: &'a Diagnostics<'a>) -> Opti
     }
     let error = FieldError::new("a rules document is a mapping")
         .with_hint("`rules:` and the list of rules below it");
-    diagnostics.report(root.span, "", error);
+    diagnostics.report_unquoted(root.span, error);
     None
 }
 

@@ -3,15 +3,19 @@
 //! Each region has its own store, and no request waits for another region. The shares add up to at
 //! most 100 % plus a tolerance, so all regions together stay within the limit plus the tolerance,
 //! whatever happens between them.
+//!
+//! With `borrow`, the nodes of a region also lease units from the shares of other regions. This
+//! module has the terms and the policies by which the stores of those regions count.
 
 use std::fmt;
 
 use tidegate_core::policy::{Policy, PolicyError};
 use tidegate_core::quota::Quota;
+use tidegate_core::time::{Micros, Timestamp};
 
 use crate::consistency::Consistency;
 use crate::diagnostic::FieldError;
-use crate::rule::RuleLimit;
+use crate::rule::{RuleLimit, effective_since};
 use crate::value_syntax::percentage::Percentage;
 
 /// The shares of a rule's limit, by region.
@@ -19,6 +23,26 @@ use crate::value_syntax::percentage::Percentage;
 pub struct RegionShares {
     shares: Vec<(String, Percentage)>,
     tolerance: Percentage,
+    borrow: Option<BorrowTerms>,
+}
+
+/// How the regions of a rule use what others leave unused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BorrowTerms {
+    /// A node spends no borrowed unit later than this after it asked for it.
+    pub ttl: Micros,
+    /// The time between two requests of a node to a region.
+    pub every: Micros,
+    /// The part of its share that a region does not lend.
+    pub keep: Percentage,
+}
+
+/// A region from whose share this region borrows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionLender {
+    region: String,
+    policy: Policy,
+    kept: u64,
 }
 
 /// The limit of a rule that one region enforces.
@@ -29,6 +53,8 @@ pub struct RegionalLimit {
     region: String,
     /// The limit of all regions together.
     whole: Policy,
+    /// The other regions, if this one borrows from them.
+    lenders: Vec<RegionLender>,
 }
 
 /// Why a limit cannot be divided among the regions.
@@ -41,8 +67,12 @@ pub(crate) enum ShareError {
 }
 
 impl RegionShares {
-    pub(crate) const fn new(shares: Vec<(String, Percentage)>, tolerance: Percentage) -> Self {
-        Self { shares, tolerance }
+    pub(crate) const fn new(
+        shares: Vec<(String, Percentage)>,
+        tolerance: Percentage,
+        borrow: Option<BorrowTerms>,
+    ) -> Self {
+        Self { shares, tolerance, borrow }
     }
 
     /// All shares together.
@@ -66,16 +96,83 @@ impl RegionShares {
     pub const fn tolerance(&self) -> Percentage {
         self.tolerance
     }
+
+    /// How the regions use what others leave unused, if they do.
+    #[must_use]
+    pub const fn borrow_terms(&self) -> Option<&BorrowTerms> {
+        self.borrow.as_ref()
+    }
+}
+
+impl RegionLender {
+    /// The region.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// The policy by which the region's store counts, for its own nodes and for those that borrow.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The units of each counter that the region does not lend.
+    #[must_use]
+    pub const fn kept_units(&self) -> u64 {
+        self.kept
+    }
+
+    /// Whether the other lends the same units.
+    #[must_use]
+    pub fn lends_like(&self, other: &Self) -> bool {
+        let since = other.policy.effective_since();
+        *other == Self { policy: self.policy.with_effective_since(since), ..self.clone() }
+    }
 }
 
 impl RegionalLimit {
     pub(crate) const fn new(shares: RegionShares, region: String, whole: Policy) -> Self {
-        Self { shares, region, whole }
+        Self { shares, region, whole, lenders: Vec::new() }
     }
 
     /// The same division of another limit.
     pub(crate) fn for_policy(&self, whole: Policy) -> Self {
-        Self { whole, ..self.clone() }
+        Self::new(self.shares.clone(), self.region.clone(), whole)
+    }
+
+    /// The same division, with the other regions as lenders if the rule borrows.
+    pub(crate) fn with_lenders(self, consistency: &Consistency) -> Self {
+        let Some(terms) = self.shares.borrow else { return self };
+        let others = self.shares.iter().filter(|(region, _)| *region != self.region);
+        let lender = |(region, share): (&str, Percentage)| {
+            let policy = share_of(&self.whole, share).ok()?;
+            let consistency = consistency.for_limit(&RuleLimit::Policy(policy)).ok()?;
+            let Consistency::Leased(leased) = consistency else { return None };
+            let policy = *leased.lending_policy();
+            let kept = terms.keep.of(policy.limit());
+            Some(RegionLender { region: region.to_owned(), policy, kept })
+        };
+        Self { lenders: others.filter_map(lender).collect(), ..self }
+    }
+
+    /// The other regions, if this one borrows from them.
+    #[must_use]
+    pub fn lenders(&self) -> &[RegionLender] {
+        &self.lenders
+    }
+
+    /// Sets the effective time of the lenders' policies: that of the previous version if unchanged,
+    /// otherwise `now`.
+    pub(crate) fn set_lenders_effective_time(&mut self, previous: Option<&Self>, now: Timestamp) {
+        let before = |region: &str| {
+            let known = previous?.lenders.iter().find(|known| known.region == region)?;
+            Some(&known.policy)
+        };
+        for lender in &mut self.lenders {
+            let since = effective_since(&lender.policy, before(&lender.region), now);
+            lender.policy = lender.policy.with_effective_since(since);
+        }
     }
 
     /// The shares of all regions.

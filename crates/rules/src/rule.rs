@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_core::key::{Fingerprint, Key, Secret};
 use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Policy;
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Micros, Timestamp};
 
 use crate::condition::{Condition, DescriptorMatcher, MatchInput};
 use crate::consistency::{Consistency, ConsistencyError};
@@ -14,7 +14,7 @@ use crate::cost::CostSource;
 use crate::diagnostic::FieldError;
 use crate::facts::Facts;
 use crate::key::KeyPart;
-use crate::regions::{RegionShares, RegionalLimit, ShareError};
+use crate::regions::{RegionLender, RegionShares, RegionalLimit, ShareError};
 use crate::ruleset::{RulePredecessor, RuleSet};
 
 /// The default generation of a rule's counters.
@@ -28,7 +28,10 @@ pub enum RuleLimit {
     /// No limit: this rule never refuses a request, but other rules may.
     Unlimited,
     /// This rule refuses every request.
-    Deny,
+    Deny {
+        /// The window that is reported with the refusal, if the limit is one of 0 requests in it.
+        window: Option<Micros>,
+    },
 }
 
 /// Why a rule cannot have another limit.
@@ -199,6 +202,13 @@ impl Rule {
         self.regional.as_deref()
     }
 
+    /// The regions from whose shares this region borrows. Empty unless the rule borrows and
+    /// [several nodes share the store](RuleSet::for_shared_store).
+    #[must_use]
+    pub fn lenders(&self) -> &[RegionLender] {
+        self.regional().filter(|_| self.is_shared).map_or(&[], RegionalLimit::lenders)
+    }
+
     /// The consistency that the document asks for.
     #[must_use]
     pub const fn consistency(&self) -> &Consistency {
@@ -353,6 +363,10 @@ impl Rule {
     /// unchanged policy keeps its effective time; a changed one takes effect at `now`.
     pub(crate) fn inherit_from(&mut self, previous: Option<&Self>, set: &RuleSet, now: Timestamp) {
         self.set_effective_time(previous.and_then(|rule| rule.limit.policy()), now);
+        if let Some(regional) = &mut self.regional {
+            let before = previous.and_then(|rule| rule.regional());
+            Arc::make_mut(regional).set_lenders_effective_time(before, now);
+        }
         self.remember_predecessor(previous, set, now);
         if let RuleMode::Warn(policy) = &mut self.mode {
             let before = previous.and_then(|rule| rule.mode.warning_policy());
@@ -397,13 +411,14 @@ impl Rule {
             (Some(regional), RuleLimit::Policy(whole)) => {
                 let regional = regional.for_policy(whole);
                 let share = regional.own_policy().map_err(LimitError::Share)?;
-                (RuleLimit::Policy(share), Some(Arc::new(regional)))
+                (RuleLimit::Policy(share), Some(regional))
             }
             (_, limit) => (limit, None),
         };
         let consistency = self.consistency.for_limit(&limit);
         let consistency =
             consistency.map_err(|error| LimitError::Consistency(error, limit.into()))?;
+        let regional = regional.map(|regional| Arc::new(regional.with_lenders(&consistency)));
         let mut rule = Self { limit, consistency, regional, split_parts: 0..0, ..self.clone() };
         if rule.is_shared {
             rule.share();
@@ -430,7 +445,7 @@ impl RuleLimit {
     pub const fn policy(&self) -> Option<&Policy> {
         match self {
             Self::Policy(policy) => Some(policy),
-            Self::Unlimited | Self::Deny => None,
+            Self::Unlimited | Self::Deny { .. } => None,
         }
     }
 
@@ -455,7 +470,7 @@ impl RuleLimit {
         match self {
             Self::Policy(policy) => (policy.algorithm().name(), policy.quota().window.get()),
             Self::Unlimited => ("unlimited", 0),
-            Self::Deny => ("deny", 0),
+            Self::Deny { .. } => ("deny", 0),
         }
     }
 }

@@ -1,28 +1,41 @@
 //! Redacts secrets in the errors of a document: everything below `subjects`, and the values of
 //! fields that contain keys, tokens or passwords.
 //!
+//! A typo can damage the name of such a field. So these are not quoted either: the values of unknown
+//! fields and of facts that only a document defines, the name of a field without a value, and text
+//! where fields are expected (a field that has lost its colon).
+//!
 //! Errors appear in logs, probes and response bodies. A redacted error still names its line and
 //! field.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::decode::nearest;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, shorten};
 use crate::yaml::{SourceSpan, YamlEntry, YamlNode, YamlValue};
 
 /// The section whose field names are secret too: a user may have written a key as a field name.
 const SUBJECTS: &str = "subjects";
 
 /// Fields whose values are redacted at any level. Misspelled names are recognized too.
-const SECRET_FIELDS: [&str; 8] =
-    ["api_key", "user_id", "store", "rules_db", "rules_table", "password", "token", "secret"];
+const SECRET_FIELDS: [&str; 9] = [
+    "api_key",
+    "user_id",
+    "store",
+    "region_stores",
+    "rules_db",
+    "rules_table",
+    "password",
+    "token",
+    "secret",
+];
 
 /// Locations of the secrets in a document.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecretSpans {
-    /// The lines that contain a part of a secret.
-    lines: HashSet<usize>,
+    /// The lines that contain a part of a secret, and the column from which they are not quoted.
+    lines: HashMap<usize, usize>,
     /// The line and column of each secret, with the field name that may be shown for it.
     fields: HashMap<(usize, usize), Arc<str>>,
 }
@@ -37,8 +50,10 @@ impl SecretSpans {
 
     /// Removes all secrets from an error.
     pub(crate) fn redact(&self, problem: &mut Diagnostic) {
-        if self.lines.contains(&problem.line) {
-            problem.excerpt = None;
+        if let Some(hidden_from) = self.lines.get(&problem.line) {
+            let shown = hidden_from.saturating_sub(problem.column);
+            let excerpt = problem.excerpt.take().filter(|_| shown > 0);
+            problem.excerpt = excerpt.map(|excerpt| excerpt.truncate_marked(shown));
         }
         if let Some(field) = self.fields.get(&(problem.line, problem.column)) {
             let found = problem.found.take().unwrap_or_default();
@@ -67,7 +82,8 @@ impl SecretSpans {
 
     fn visit_entry(&mut self, entry: &YamlEntry, path: &str) {
         let YamlEntry { name, node, .. } = entry;
-        let field = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let shown = shorten(name);
+        let field = if path.is_empty() { shown } else { format!("{path}.{shown}") };
         let subjects = name == SUBJECTS || (path.is_empty() && nearest(name, [SUBJECTS]).is_some());
         match &node.value {
             YamlValue::List(items) if subjects => (0..).zip(items).for_each(|(at, item)| {
@@ -77,13 +93,22 @@ impl SecretSpans {
             // `identity.api_key` describes where a key is found and is not a key itself.
             YamlValue::Map(_) if path == "identity" => self.visit_node(node, &field),
             _ if subjects || is_secret_field(name) => self.mark_node(node, &field.into()),
-            // A typo has joined the field's name with other text, which may be its value.
-            _ if has_secret_field(name) => {
+            // A typo has joined the field's name with other text, which may be its value; perhaps
+            // it has removed the colon and a part of the name, too.
+            _ if has_secret_field(name) || is_left_out(node) => {
                 self.mark_span(entry.name_span, entry.name_span.line, &path.into());
                 self.mark_node(node, &path.into());
             }
             _ => self.visit_node(node, &field),
         }
+    }
+
+    /// Hides a value, but not the text before it in its line.
+    pub(crate) fn hide_value(&mut self, node: &YamlNode, field: &str) {
+        let SourceSpan { line, column, .. } = node.span;
+        let hidden_from = self.lines.get(&line).map_or(column, |known| column.min(*known));
+        self.mark_node(node, &field.into());
+        self.lines.insert(line, hidden_from);
     }
 
     /// Marks a node and everything below it as secret.
@@ -100,8 +125,9 @@ impl SecretSpans {
     }
 
     fn mark_span(&mut self, span: SourceSpan, last_line: usize, field: &Arc<str>) {
-        self.lines.extend(span.line..=last_line);
-        self.fields.insert((span.line, span.column), Arc::clone(field));
+        self.lines.extend((span.line..=last_line).map(|line| (line, 0)));
+        // The first mark may name less of the field.
+        self.fields.entry((span.line, span.column)).or_insert_with(|| Arc::clone(field));
     }
 }
 
@@ -116,6 +142,11 @@ fn has_secret_field(text: &str) -> bool {
     words.any(|word| {
         is_secret_field(word) || SECRET_FIELDS.iter().any(|field| word.ends_with(field))
     })
+}
+
+/// Whether no value is written.
+fn is_left_out(node: &YamlNode) -> bool {
+    matches!(&node.value, YamlValue::Scalar { text, quoted: false } if text.is_empty())
 }
 
 /// Whether a node is a text that contains a secret.

@@ -9,6 +9,7 @@ mod grpc;
 mod headers;
 mod key_secret;
 mod listen;
+mod region_stores;
 mod resp;
 mod section;
 mod store;
@@ -36,6 +37,7 @@ pub use grpc::{GrpcSettings, PartialGrpcSettings};
 pub(crate) use headers::PartialHeaderSettings;
 use key_secret::KeySecretSource;
 pub use listen::{ListenSetting, ListenSpec, SocketMode};
+pub use region_stores::{PartialRegionStores, RegionStoreSettings};
 pub use resp::{PartialRespSettings, RespSettings};
 pub(crate) use section::read_section;
 pub use store::{PartialStoreSettings, RedisSettings, StoreSettings};
@@ -100,6 +102,10 @@ pub struct PartialSettings {
     /// Store settings.
     #[command(flatten)]
     pub store: PartialStoreSettings,
+
+    /// Stores of other regions.
+    #[command(flatten)]
+    pub region_stores: PartialRegionStores,
 
     /// Save the counters to this file and restore them after a restart
     #[arg(long, value_name = "FILE", env = "TIDEGATE_SNAPSHOT", hide_env_values = true)]
@@ -188,6 +194,7 @@ impl PartialSettings {
             socket_mode: self.socket_mode.or(below.socket_mode),
             api_threads: self.api_threads.or(below.api_threads),
             store: self.store.with_fallback(below.store),
+            region_stores: self.region_stores.with_fallback(below.region_stores),
             snapshot: self.snapshot.or(below.snapshot),
             snapshot_interval: self.snapshot_interval.or(below.snapshot_interval),
             memory_limit: self.memory_limit.or(below.memory_limit),
@@ -214,6 +221,7 @@ impl PartialSettings {
         }
         self.resp = self.resp.resolve_paths(folder);
         self.store = self.store.resolve_paths(folder);
+        self.region_stores = self.region_stores.resolve_paths(folder);
         self.admin = self.admin.resolve_paths(folder);
         self.gateway = self.gateway.resolve_paths(folder);
         self
@@ -244,6 +252,7 @@ pub(crate) struct Settings {
     pub(crate) socket_mode: SocketMode,
     pub(crate) api_threads: usize,
     pub(crate) store: StoreSettings,
+    pub(crate) region_stores: Vec<RegionStoreSettings>,
     pub(crate) snapshot: Option<PathBuf>,
     pub(crate) snapshot_interval: Duration,
     pub(crate) memory_limit: MemorySize,
@@ -264,13 +273,17 @@ impl Settings {
         self.admin.token()
     }
 
-    /// Validates the settings and reads the secret files.
+    /// Validates the settings of a node in `region`, and reads the secret files.
     ///
     /// # Errors
     /// When the settings conflict, or a secret file is unreadable or too short.
-    pub(crate) fn check(typed: PartialSettings) -> Result<Self, CommandError> {
+    pub(crate) fn check(
+        typed: PartialSettings,
+        region: Option<&str>,
+    ) -> Result<Self, CommandError> {
         let admin = AdminSettings::check(typed.admin)?;
         let store = StoreSettings::check(typed.store)?;
+        let region_stores = typed.region_stores.check(region, &store)?;
         if matches!(store, StoreSettings::Redis(_)) && typed.snapshot.is_some() {
             return Err(CommandError::Usage(
                 "--snapshot saves in-memory counters, but --store keeps the counters in Redis\n  \
@@ -289,6 +302,7 @@ impl Settings {
         Ok(Self {
             gateway: GatewaySettings::check(typed.gateway)?,
             store,
+            region_stores,
             http: ListenSpec::explicit_or_default(typed.http, DEFAULT_HTTP),
             grpc: GrpcSettings::new(typed.grpc, headers),
             resp: RespSettings::check(typed.resp)?,

@@ -15,6 +15,7 @@ mod node;
 mod outcome;
 pub mod output;
 mod process_metrics;
+pub mod regions;
 mod reload;
 mod rule_changes;
 pub mod rule_manager;

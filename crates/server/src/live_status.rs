@@ -11,12 +11,14 @@ use tidegate_telemetry::live_feed::LiveSource;
 use tidegate_web::ProcessStatus;
 
 use crate::node;
+use crate::regions::RegionStatus;
 use crate::store::ManagedStore;
 
 /// Reads the status of the process and its store.
 pub(crate) struct LiveStatusSource<S: ManagedStore> {
     pub(crate) limiter: Arc<Limiter<S, S::Local>>,
     pub(crate) status: Arc<ProcessStatus>,
+    pub(crate) regions: RegionStatus<S, S::Local>,
     /// The store's address as shown to people.
     pub(crate) store: String,
     /// When the process started serving.
@@ -32,6 +34,7 @@ impl<S: ManagedStore> LiveSource for LiveStatusSource<S> {
             "memory": S::usage(&self.limiter).as_ref().map(memory_json),
             "leases": self.limiter.lease_stats().as_ref().map(leases_json),
             "holdings": self.limiter.holdings().as_ref().map(holdings_json),
+            "regions": self.regions.to_json(),
             "node": node::name(),
             "started_us": self.started.as_micros(),
             "version": env!("CARGO_PKG_VERSION"),

@@ -96,7 +96,7 @@ impl DocumentSource {
 
     /// The same source for a node that stays in the region of a loaded document.
     pub(crate) fn in_region_of(self, loaded: &LoadedDocument) -> Self {
-        self.with_region(loaded.document.region().map(str::to_owned))
+        self.with_region(loaded.region().map(str::to_owned))
     }
 
     /// The same source without the additions of the command line.
@@ -202,6 +202,11 @@ impl DocumentSource {
 }
 
 impl LoadedDocument {
+    /// The region of this node.
+    pub fn region(&self) -> Option<&str> {
+        self.document.region()
+    }
+
     /// Compiles the rules.
     ///
     /// # Errors

@@ -37,6 +37,7 @@ use crate::args::ServeArgs;
 use crate::config::{PartialSettings, Settings, StoreSettings};
 use crate::error::CommandError;
 use crate::missing_facts::ExtractionListeners;
+use crate::regions::{self, RegionLinks};
 use crate::reload::Reloader;
 use crate::rule_manager::{self, InitialRules, RuleSetOrigin, WallClock};
 use crate::rule_source::{DocumentSource, LoadedDocument};
@@ -73,6 +74,7 @@ struct ServerRuntime<S: ManagedStore> {
     top: Arc<TopKeys>,
     tracer: Option<Tracer>,
     store_calls: Arc<StoreCallMetrics>,
+    regions: Arc<RegionLinks>,
 }
 
 /// Runs the server until a signal stops it. Listener addresses are printed on stdout, or sent to
@@ -88,7 +90,8 @@ pub fn run(
     let source = DocumentSource::new(&args.rules);
     let loaded = source.load()?;
     let source = source.in_region_of(&loaded);
-    let settings = Settings::check(args.settings.with_fallback(loaded.section.clone()))?;
+    let settings = args.settings.with_fallback(loaded.section.clone());
+    let settings = Settings::check(settings, loaded.region())?;
     telemetry::init_logging(settings.log, settings.log_level);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -137,7 +140,8 @@ async fn start_runtime(
         }
         StoreSettings::Redis(redis) => {
             let shared = SharedStore::start(&store::options(redis));
-            let limiter = store::shared_limiter(shared, embedded, rules);
+            let lenders = settings.region_stores.iter().map(|store| store.region.clone());
+            let limiter = store::shared_limiter(shared, embedded, rules).with_lenders(lenders);
             ServerRuntime::new(source, settings, loaded, limiter, initial, clock)
                 .run(inherited, addresses)
                 .await
@@ -154,6 +158,10 @@ impl<S: ManagedStore> ServerRuntime<S> {
         initial: InitialRules,
         clock: WallClock,
     ) -> Self {
+        let (secret, stores) = (settings.secret, &settings.region_stores);
+        let regions = Arc::new(RegionLinks::start(loaded.region(), secret, stores));
+        // Until their markers have been read.
+        regions.iter().for_each(|link| limiter.set_lender_usable(&link.region, false));
         let log = Arc::new(observability::violation_log(&settings, Arc::clone(&clock)));
         let (metrics, decision_log) = observability::decision_observers::<S>(&settings);
         let metrics = Arc::new(metrics);
@@ -193,6 +201,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
             top,
             tracer,
             store_calls: Arc::new(StoreCallMetrics::default()),
+            regions,
         }
     }
 
@@ -240,7 +249,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
                 sd_notify::notify_systemd(sd_notify::SystemdState::Stopping);
                 listeners.close().await;
                 background.shutdown().await;
-                let saved = S::close(&self.limiter, &self.settings).await;
+                let saved = S::close(&self.limiter, &self.settings, &self.regions).await;
                 self.close_writers(writers).await;
                 saved
             } else {
@@ -287,7 +296,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
                 ShutdownSignal::Handover => {
                     // Save the counters for the successor. If that fails, it starts from the last
                     // snapshot.
-                    let _ = S::close(&self.limiter, &self.settings).await;
+                    let _ = S::close(&self.limiter, &self.settings, &self.regions).await;
                     match handover.spawn_successor() {
                         Ok(child) => {
                             ServerEvent::HandoverStarted { successor: child.id() }.log();
@@ -333,13 +342,17 @@ impl<S: ManagedStore> ServerRuntime<S> {
     fn spawn_background(&self, hang_up: Signal) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let (limiter, settings, status) = (&self.limiter, &self.settings, &self.status);
-        S::spawn_tasks(limiter, settings, status, &self.store_calls, &mut tasks);
+        S::spawn_tasks(limiter, settings, status, &self.store_calls, &self.regions, &mut tasks);
         if let Some(origin) = self.origin.lock().take() {
             tasks.spawn(self.build_reloader(origin).run(hang_up));
         }
         let manager = Arc::clone(&self.rule_manager);
         tasks.spawn(async move { manager.run().await });
         tasks.spawn(burst_log::log_bursts(Arc::clone(&self.top)));
+        if self.regions.has_region() {
+            let (limiter, status) = (Arc::clone(limiter), Arc::clone(status));
+            tasks.spawn(regions::report_states(limiter, Arc::clone(&self.regions), status));
+        }
         tasks
     }
 

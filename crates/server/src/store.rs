@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::config::Settings;
 use crate::error::CommandError;
+use crate::regions::RegionLinks;
 pub use crate::store_calls::StoreCallMetrics;
 pub use memory::EmbeddedStore;
 pub use redis::{SharedStore, options, shared_limiter, spawn_limiter_tasks};
@@ -43,6 +44,7 @@ pub(crate) trait ManagedStore: Store + Sized + 'static {
         settings: &Settings,
         status: &Arc<ProcessStatus>,
         calls: &Arc<StoreCallMetrics>,
+        regions: &Arc<RegionLinks>,
         tasks: &mut JoinSet<()>,
     );
 
@@ -53,5 +55,6 @@ pub(crate) trait ManagedStore: Store + Sized + 'static {
     fn close(
         limiter: &Arc<Limiter<Self, Self::Local>>,
         settings: &Settings,
+        regions: &RegionLinks,
     ) -> impl Future<Output = Result<(), CommandError>> + Send;
 }

@@ -4,6 +4,7 @@
 
 mod decision;
 mod escape;
+mod region;
 mod violation;
 
 use std::fmt::{self, Display};
@@ -12,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use tidegate_gateway::AccessRecord;
+use tidegate_limiter::IndivisibleRule;
 use tidegate_memory::RestoreSummary;
 use tidegate_redis::{FindingSeverity, StoreFinding};
 use tidegate_rules::{Consistency, Rule, RuleLimit};
@@ -24,6 +26,7 @@ use crate::config::{LogFormat, LogLevel};
 use crate::rule_changes::RuleChanges;
 pub(crate) use decision::DecisionLine;
 use escape::escape_text;
+pub(crate) use region::RegionEvent;
 
 /// An event of the server.
 pub(crate) enum ServerEvent<'a> {
@@ -35,6 +38,7 @@ pub(crate) enum ServerEvent<'a> {
     NodeJoined { node: &'a str },
     NodeLeft { node: &'a str, how: &'a str },
     NodesCounted { nodes: u32, before: u32 },
+    RuleIndivisible { why: &'a IndivisibleRule },
     UpstreamUnreachable { server: &'a str, why: &'a str },
     FewDescriptors { api: &'a str, limit: u64, connections: usize },
     OpenWithoutToken { api: &'a str, at: SocketAddr },
@@ -103,6 +107,7 @@ impl ServerEvent<'_> {
                 let change = if nodes > before { "joined" } else { "left" };
                 info!(nodes, before, "a node sharing the store {change}");
             }
+            Self::RuleIndivisible { why } => warn!(rule = %why.rule, "{why}"),
             Self::UpstreamUnreachable { server, why } => warn!(
                 %server, %why,
                 "upstream server unreachable; requests to it are answered with 502 until it responds"
@@ -274,7 +279,7 @@ fn log_rule(rule: &Rule, many: bool) {
             (limit, policy.algorithm().name())
         }
         RuleLimit::Unlimited => ("unlimited".to_owned(), "none"),
-        RuleLimit::Deny => ("deny".to_owned(), "none"),
+        RuleLimit::Deny { .. } => ("deny".to_owned(), "none"),
     };
     let mode = rule.mode().name();
     let active = rule.is_active();

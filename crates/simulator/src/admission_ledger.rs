@@ -47,9 +47,13 @@ pub(crate) struct AdmissionLedger {
     done: usize,
     counted: Vec<Counted>,
     levels: Vec<ClassLevel>,
-    visits: BTreeMap<(usize, u64), u64>,
+    visits: BTreeMap<Visit, u64>,
     known_disturbances: (usize, u64),
 }
+
+/// The visit of every clock to a window: how often the clock was stepped before, and the window's
+/// number.
+type Visit = Vec<(usize, u64)>;
 
 /// The largest excess of any interval that begins within one class, that is, between the ends of
 /// two disturbances.
@@ -79,14 +83,14 @@ impl AdmissionLedger {
         self.events.iter().map(cost).sum()
     }
 
-    /// Checks everything that happened before `until`.
+    /// Checks everything that happened before `until`. `clocks` are those of the stores that count.
     ///
     /// # Errors
     /// If an interval exceeds the bound.
     pub(crate) fn check(
         &mut self,
         bound: &RuleBound,
-        clock: &MachineClock,
+        clocks: &[MachineClock],
         until: u64,
     ) -> Result<(), String> {
         let last = bound.disturbances.iter().map(|one| one.until).fold(0, u64::wrapping_add);
@@ -104,10 +108,10 @@ impl AdmissionLedger {
                 Change::Admit { request, cost } => {
                     let counted = Counted { at: event.at, request, cost };
                     self.counted.push(counted);
-                    self.add(counted, bound, clock);
-                    self.check_now(event.at, bound, clock)?;
+                    self.add(counted, bound, clocks);
+                    self.check_now(event.at, bound, clocks)?;
                 }
-                Change::Refund { request } => self.forget(request, bound, clock),
+                Change::Refund { request } => self.forget(request, bound, clocks),
             }
         }
         Ok(())
@@ -129,7 +133,7 @@ impl AdmissionLedger {
         self.visits.clear();
     }
 
-    fn forget(&mut self, request: u64, bound: &RuleBound, clock: &MachineClock) {
+    fn forget(&mut self, request: u64, bound: &RuleBound, clocks: &[MachineClock]) {
         let Some(place) = self.counted.iter().position(|one| one.request == request) else {
             return;
         };
@@ -138,13 +142,13 @@ impl AdmissionLedger {
         self.visits.clear();
         for one in std::mem::take(&mut self.counted) {
             self.counted.push(one);
-            self.add(one, bound, clock);
+            self.add(one, bound, clocks);
         }
     }
 
-    fn add(&mut self, one: Counted, bound: &RuleBound, clock: &MachineClock) {
+    fn add(&mut self, one: Counted, bound: &RuleBound, clocks: &[MachineClock]) {
         if bound.has_visits()
-            && let Some((visit, _)) = visit(one.at, bound, clock)
+            && let Some((visit, _)) = joint_visit(one.at, bound, clocks)
         {
             *self.visits.entry(visit).or_default() += one.cost;
         }
@@ -163,9 +167,14 @@ impl AdmissionLedger {
         }
     }
 
-    fn check_now(&self, now: u64, bound: &RuleBound, clock: &MachineClock) -> Result<(), String> {
+    fn check_now(
+        &self,
+        now: u64,
+        bound: &RuleBound,
+        clocks: &[MachineClock],
+    ) -> Result<(), String> {
         if bound.has_visits() {
-            self.check_visit(now, bound, clock)?;
+            self.check_visit(now, bound, clocks)?;
         }
         match bound.spec.algorithm {
             Algorithm::FixedWindow => Ok(()),
@@ -211,21 +220,34 @@ impl AdmissionLedger {
         Ok(())
     }
 
-    fn check_visit(&self, now: u64, bound: &RuleBound, clock: &MachineClock) -> Result<(), String> {
-        let Some((visit, begins)) = visit(now, bound, clock) else { return Ok(()) };
+    fn check_visit(
+        &self,
+        now: u64,
+        bound: &RuleBound,
+        clocks: &[MachineClock],
+    ) -> Result<(), String> {
+        let Some((visit, begins)) = joint_visit(now, bound, clocks) else { return Ok(()) };
         let sum = self.visits.get(&visit).copied().unwrap_or(0);
         let allowed = (bound.terms_at(now).base + bound.extra(begins, now)) / bound.per_request();
         if i128::from(sum) > allowed {
             return Err(format!(
-                "rule {}: {sum} admitted in the store's window {}, at most {allowed} may be",
-                bound.spec.id, visit.1
+                "rule {}: {sum} admitted in one window of each store, at most {allowed} may be",
+                bound.spec.id
             ));
         }
         Ok(())
     }
 }
 
-/// The visit of the store's clock to a window, and since when in true time at the latest. `None` in
+/// The visit of all clocks to their windows, and since when in true time at the latest.
+fn joint_visit(at: u64, bound: &RuleBound, clocks: &[MachineClock]) -> Option<(Visit, u64)> {
+    let visits = clocks.iter().map(|clock| visit(at, bound, clock));
+    let visits: Vec<_> = visits.collect::<Option<_>>()?;
+    let begins = visits.iter().map(|(_, begins)| *begins).max()?;
+    Some((visits.into_iter().map(|(visit, _)| visit).collect(), begins))
+}
+
+/// The visit of a store's clock to a window, and since when in true time at the latest. `None` in
 /// the sliver at its start to which a lease of the window before may extend, and in the one at its
 /// end where an asynchronous node may take it for over.
 fn visit(at: u64, bound: &RuleBound, clock: &MachineClock) -> Option<((usize, u64), u64)> {

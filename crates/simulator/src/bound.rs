@@ -79,7 +79,7 @@ pub(crate) struct RuleBound {
     pub(crate) spec: RuleSpec,
     pub(crate) terms: Vec<BoundTerms>,
     pub(crate) disturbances: Vec<Disturbance>,
-    conditions: BoundConditions,
+    pub(crate) conditions: BoundConditions,
     /// The disturbance while the nodes' parts exceed the limit, and by how many units.
     part_excess: Option<(usize, u64)>,
 }

@@ -12,7 +12,6 @@ use crate::lease_ledger::LeaseLedger;
 use crate::node::{Charged, Request};
 use crate::rule_spec::RuleSpec;
 use crate::scenario::{HOT_CLIENT, Scenario};
-use crate::sim_store::store_of;
 use crate::store_server::StoreServer;
 
 /// Admissions are checked once this old: the store may have charged them earlier than they are
@@ -36,19 +35,37 @@ pub(crate) struct RequestSpan {
 pub(crate) struct Checker {
     /// By rule and store.
     pub(crate) bounds: BTreeMap<(&'static str, usize), RuleBound>,
-    ledgers: BTreeMap<(String, Fingerprint), AdmissionLedger>,
+    /// What each store counted.
+    ledgers: BTreeMap<LedgerKey, AdmissionLedger>,
+    /// What all regions counted of each rule and client.
+    sums: BTreeMap<(String, &'static str), AdmissionLedger>,
     leases: LeaseLedger,
     /// The admitted requests that may still be refunded, with the node that decided them.
-    admitted: BTreeMap<u64, (usize, Vec<Charged>)>,
-    /// Admitted less refunded on counters that are not leased, by store charges.
-    exact_net: BTreeMap<Fingerprint, i128>,
-    longest_lease: u64,
+    admitted: BTreeMap<u64, AdmittedRequest>,
+    /// Admitted less refunded on counters that are not leased, by rule, counter and store.
+    exact_net: BTreeMap<(String, Fingerprint, usize), i128>,
+    /// How long a leased unit of each rule lives in true time, and how long a borrowed one.
+    longest: BTreeMap<&'static str, (u64, u64)>,
     /// How long a request that an asynchronous rule admits may be held up by others, to be checked.
     longest_hold: u64,
     /// The clock of each store.
     clocks: Vec<MachineClock>,
-    /// The hot counter of the first rule.
-    main: Option<Fingerprint>,
+    /// The rules that are divided among regions.
+    divided: Vec<&'static str>,
+}
+
+/// What a ledger is about: the rule, the client whose requests it governs, and the store. A client
+/// has one counter of a rule, under whatever key a region hashes it to.
+type LedgerKey = (String, &'static str, usize);
+
+/// A rule with one counter for all clients.
+const ALL_CLIENTS: &str = "all clients";
+
+/// A request that was admitted.
+struct AdmittedRequest {
+    node: usize,
+    client: &'static str,
+    charges: Vec<Charged>,
 }
 
 impl Checker {
@@ -59,7 +76,7 @@ impl Checker {
             let longest_refund = scenario.longest_refund();
             let conditions = BoundConditions { store_ppm: *ppm, longest_hold, longest_refund };
             let here = scenario.rules.iter().map(|rule| {
-                let bound = RuleBound::new(*rule, conditions);
+                let bound = RuleBound::new(rule.in_region(store), conditions);
                 ((rule.id, store), bound)
             });
             bounds.extend(here);
@@ -67,13 +84,14 @@ impl Checker {
         let mut checker = Self {
             bounds,
             ledgers: BTreeMap::new(),
+            sums: BTreeMap::new(),
             leases: LeaseLedger::default(),
             admitted: BTreeMap::new(),
             exact_net: BTreeMap::new(),
-            longest_lease: 0,
+            longest: BTreeMap::new(),
             longest_hold,
             clocks: stores.iter().map(|store| store.clock.clone()).collect(),
-            main: None,
+            divided: scenario.rule_ids(|rule| rule.regions.is_some()),
         };
         checker.consider_leases(&scenario.rules);
         checker
@@ -91,10 +109,13 @@ impl Checker {
         of_rule.map(|(_, bound)| bound)
     }
 
-    /// Leases live as long as the longest of all versions.
+    /// Leases live as long as the longest of all versions, and so do loans.
     pub(crate) fn consider_leases(&mut self, rules: &[RuleSpec]) {
-        let longest = rules.iter().map(RuleSpec::ttl_micros).max().unwrap_or(0);
-        self.longest_lease = self.longest_lease.max(true_ttl(longest));
+        for rule in rules {
+            let (lease, loan) = self.longest.entry(rule.id).or_default();
+            *lease = true_ttl(rule.ttl_micros()).max(*lease);
+            *loan = true_ttl(rule.borrow_micros()).max(*loan);
+        }
     }
 
     /// Checks a decision that admitted a request.
@@ -109,54 +130,49 @@ impl Checker {
         charges: Vec<Charged>,
         stores: &mut [StoreServer],
     ) -> Result<(), String> {
-        for grant in stores.iter_mut().flat_map(|it| std::mem::take(&mut it.ledger.new_grants)) {
-            self.leases.grant(&grant);
+        for (store, server) in stores.iter_mut().enumerate() {
+            for grant in std::mem::take(&mut server.ledger.new_grants) {
+                self.leases.grant(store, &grant);
+            }
         }
         let now = span.decided_at;
         for charge in &charges {
-            let store = store_of(charge.fingerprint, stores.len());
             let at = match charge.counted_by {
                 AnsweredBy::Store => {
-                    let times = &stores[store].ledger.charge_times;
+                    let times = &stores[charge.store].ledger.charge_times;
                     let time = times.get(&(node, charge.charged_at));
                     time.copied().unwrap_or(now)
                 }
-                AnsweredBy::Lease => {
-                    let key = (node, charge.fingerprint);
-                    self.leases.spend(
-                        key,
-                        (now, request.number, charge.cost),
-                        self.longest_lease,
-                    )?;
-                    now
-                }
                 _ => now,
             };
-            *self.exact_net.entry(charge.fingerprint).or_default() += net_cost(charge);
-            if charge.rule == "main" && request.client == HOT_CLIENT {
-                self.main = Some(charge.fingerprint);
+            if let Some(longest) = self.longest_of(charge) {
+                let key = (node, charge.fingerprint, charge.store);
+                self.leases.spend(key, (now, request.number, charge.cost), longest)?;
             }
+            *self.exact_net(charge) += net_cost(charge);
             let is_alone = !request.is_for_all_rules || self.longest_hold == 0;
-            if is_alone || self.is_dated(charge, span, store) {
-                self.ledger(charge).admit(at, request.number, charge.cost);
+            if is_alone || self.is_dated(charge, span) {
+                for ledger in self.ledgers(charge, request.client) {
+                    ledger.admit(at, request.number, charge.cost);
+                }
             }
         }
-        self.admitted.insert(request.number, (node, charges));
+        let admitted = AdmittedRequest { node, client: request.client, charges };
+        self.admitted.insert(request.number, admitted);
         Ok(())
     }
 
     /// Whether it is known well enough when a charge was admitted. An asynchronous rule may have
     /// admitted a request any time before others did.
-    fn is_dated(&self, charge: &Charged, span: RequestSpan, store: usize) -> bool {
+    fn is_dated(&self, charge: &Charged, span: RequestSpan) -> bool {
         let RequestSpan { received_at, decided_at } = span;
         if charge.counted_by != AnsweredBy::Async || received_at == decided_at {
             return true;
         }
-        let bound = self.bounds.iter().find(|(key, _)| key.0 == charge.rule && key.1 == store);
-        let Some((_, bound)) = bound else { return true };
+        let Some(bound) = self.bound(&charge.rule, charge.store) else { return true };
         let window = bound.spec.window_ms * 1_000;
         let visit = |at| {
-            let (local, segment) = self.clocks[store].at(at);
+            let (local, segment) = self.clocks[charge.store].at(at);
             (local.as_micros() / window, segment)
         };
         let is_one_visit = !bound.has_visits() || visit(received_at) == visit(decided_at);
@@ -165,13 +181,16 @@ impl Checker {
 
     /// A node begins to refund a request.
     pub(crate) fn refund(&mut self, now: u64, request: u64) {
-        let Some((node, charges)) = self.admitted.remove(&request) else { return };
-        for charge in &charges {
-            *self.exact_net.entry(charge.fingerprint).or_default() -= net_cost(charge);
-            if charge.counted_by == AnsweredBy::Lease {
-                self.leases.refund((node, charge.fingerprint), request, self.longest_lease);
+        let Some(admitted) = self.admitted.remove(&request) else { return };
+        for charge in &admitted.charges {
+            *self.exact_net(charge) -= net_cost(charge);
+            if let Some(longest) = self.longest_of(charge) {
+                let key = (admitted.node, charge.fingerprint, charge.store);
+                self.leases.refund(key, request, longest);
             }
-            self.ledger(charge).refund(now, request);
+            for ledger in self.ledgers(charge, admitted.client) {
+                ledger.refund(now, request);
+            }
         }
     }
 
@@ -181,13 +200,20 @@ impl Checker {
     /// If an interval exceeds a bound.
     pub(crate) fn check_bounds(&mut self, now: u64, is_end: bool) -> Result<(), String> {
         let until = if is_end { u64::MAX } else { now.saturating_sub(HOLD_BACK) };
-        for (store, clock) in self.clocks.iter().enumerate() {
-            for ((rule, fingerprint), ledger) in &mut self.ledgers {
-                let is_here = store_of(*fingerprint, self.clocks.len()) == store;
-                let bound = self.bounds.iter().find(|(key, _)| **key == (rule.as_str(), store));
-                if let Some((_, bound)) = bound.filter(|_| is_here) {
-                    ledger.check(bound, clock, until)?;
-                }
+        for ((rule, _, store), ledger) in &mut self.ledgers {
+            let bound = self.bounds.iter().find(|(key, _)| **key == (rule.as_str(), *store));
+            if let Some((_, bound)) = bound {
+                let clock = &self.clocks[*store..=*store];
+                ledger.check(bound, clock, until)?;
+            }
+        }
+        for rule in &self.divided {
+            let of_rule = self.bounds.iter().filter(|(key, _)| key.0 == *rule);
+            let regions: Vec<&RuleBound> = of_rule.map(|(_, bound)| bound).collect();
+            let Some(sum) = RuleBound::sum_of(&regions) else { continue };
+            for (_, ledger) in self.sums.iter_mut().filter(|(key, _)| key.0 == *rule) {
+                let checked = ledger.check(&sum, &self.clocks, until);
+                checked.map_err(|error| format!("all regions: {error}"))?;
             }
         }
         Ok(())
@@ -201,18 +227,19 @@ impl Checker {
     pub(crate) fn check_all_or_none(
         &self,
         stores: &[StoreServer],
-        unknown: &BTreeMap<Fingerprint, u64>,
+        unknown: &BTreeMap<(Fingerprint, usize), u64>,
         rules: &[&'static str],
     ) -> Result<(), String> {
         let checked = |rule: &String| rules.contains(&rule.as_str());
-        for ((rule, fingerprint), _) in self.ledgers.iter().filter(|one| checked(&one.0.0)) {
-            let ledger = &stores[store_of(*fingerprint, stores.len())].ledger;
-            let charged = ledger.exact_net.get(fingerprint).copied().unwrap_or(0);
-            let admitted = self.exact_net.get(fingerprint).copied().unwrap_or(0);
-            let unknown = unknown.get(fingerprint).copied().unwrap_or(0).into();
+        for ((rule, fingerprint, store), admitted) in &self.exact_net {
+            if !checked(rule) {
+                continue;
+            }
+            let charged = stores[*store].ledger.exact_net.get(fingerprint).copied().unwrap_or(0);
+            let unknown = unknown.get(&(*fingerprint, *store)).copied().unwrap_or(0).into();
             if (charged - admitted).abs() > unknown {
                 return Err(format!(
-                    "rule {rule}: the store holds {charged} units, the admitted requests cost \
+                    "rule {rule}: store {store} holds {charged} units, the admitted requests cost \
                      {admitted}, and {unknown} units are of unknown outcome"
                 ));
             }
@@ -220,15 +247,52 @@ impl Checker {
         Ok(())
     }
 
-    /// What the first rule's hot counter admitted between two instants.
+    /// What the first rule admitted for the hot client between two instants.
     pub(crate) fn main_admitted(&self, from: u64, to: u64) -> u64 {
-        let Some(main) = self.main else { return 0 };
-        let ledger = self.ledgers.get(&("main".to_owned(), main));
-        ledger.map_or(0, |ledger| ledger.admitted_between(from, to))
+        (0..self.clocks.len()).map(|store| self.main_admitted_at(store, from, to)).sum()
     }
 
-    fn ledger(&mut self, charge: &Charged) -> &mut AdmissionLedger {
-        self.ledgers.entry((charge.rule.clone(), charge.fingerprint)).or_default()
+    /// What of it a store counted.
+    pub(crate) fn main_admitted_at(&self, store: usize, from: u64, to: u64) -> u64 {
+        let is_main = |(rule, client, at): &LedgerKey| {
+            rule == "main" && [HOT_CLIENT, ALL_CLIENTS].contains(client) && *at == store
+        };
+        let main = self.ledgers.iter().filter(|(key, _)| is_main(key));
+        main.map(|(_, ledger)| ledger.admitted_between(from, to)).sum()
+    }
+
+    /// How long the units of a charge live, if they were granted in advance.
+    fn longest_of(&self, charge: &Charged) -> Option<u64> {
+        let (lease, loan) = self.longest.get(charge.rule.as_str()).copied()?;
+        match charge.counted_by {
+            AnsweredBy::Lease => Some(lease),
+            AnsweredBy::Borrowed => Some(loan),
+            _ => None,
+        }
+    }
+
+    fn bound(&self, rule: &str, store: usize) -> Option<&RuleBound> {
+        let bound = self.bounds.iter().find(|(key, _)| **key == (rule, store));
+        bound.map(|(_, bound)| bound)
+    }
+
+    fn exact_net(&mut self, charge: &Charged) -> &mut i128 {
+        let key = (charge.rule.clone(), charge.fingerprint, charge.store);
+        self.exact_net.entry(key).or_default()
+    }
+
+    /// The ledgers that contain a charge for a client.
+    fn ledgers(
+        &mut self,
+        charge: &Charged,
+        client: &'static str,
+    ) -> impl Iterator<Item = &mut AdmissionLedger> {
+        let is_global = self.bound(&charge.rule, charge.store).is_some_and(|it| it.spec.is_global);
+        let (rule, client) = (charge.rule.clone(), if is_global { ALL_CLIENTS } else { client });
+        let is_divided = self.divided.contains(&rule.as_str());
+        let sum = is_divided.then(|| self.sums.entry((rule.clone(), client)).or_default());
+        let own = self.ledgers.entry((rule, client, charge.store)).or_default();
+        sum.into_iter().chain([own])
     }
 }
 

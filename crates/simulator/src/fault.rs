@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::link::LostMessages;
 use crate::random::Random;
 use crate::rule_spec::RuleSpec;
 
@@ -22,6 +23,8 @@ pub(crate) enum FaultKind {
     Stall { node: usize, store: usize, until: u64 },
     /// Each message between them takes up to this much longer.
     SlowNetwork { node: usize, store: usize, extra: u64 },
+    /// Messages between them vanish.
+    LoseMessages { node: usize, store: usize, lost: LostMessages },
     /// The network between them is healthy again.
     Heal { node: usize, store: usize },
     /// The store's process stands still until an instant, then runs what came meanwhile.

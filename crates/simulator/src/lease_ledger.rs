@@ -13,8 +13,11 @@ use crate::store_server::GrantRecord;
 /// The grants and the spending of all nodes and counters.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseLedger {
-    counters: BTreeMap<(usize, Fingerprint), NodeCounter>,
+    counters: BTreeMap<GrantKey, NodeCounter>,
 }
+
+/// The node that was granted units, their counter, and the store that granted them.
+pub(crate) type GrantKey = (usize, Fingerprint, usize);
 
 #[derive(Debug, Default)]
 struct NodeCounter {
@@ -39,9 +42,10 @@ struct Spend {
 }
 
 impl LeaseLedger {
-    pub(crate) fn grant(&mut self, record: &GrantRecord) {
+    /// A store grants units.
+    pub(crate) fn grant(&mut self, store: usize, record: &GrantRecord) {
         let GrantRecord { node, fingerprint, units, true_at } = *record;
-        let counter = self.counters.entry((node, fingerprint)).or_default();
+        let counter = self.counters.entry((node, fingerprint, store)).or_default();
         counter.grants.push(Grant { at: true_at, units, left: units });
     }
 
@@ -51,11 +55,11 @@ impl LeaseLedger {
     /// If no live grant can have paid.
     pub(crate) fn spend(
         &mut self,
-        (node, fingerprint): (usize, Fingerprint),
+        key: GrantKey,
         (at, request, cost): (u64, u64, u64),
         longest: u64,
     ) -> Result<(), String> {
-        let counter = self.counters.entry((node, fingerprint)).or_default();
+        let counter = self.counters.entry(key).or_default();
         let spend = Spend { at, request, cost };
         counter.spends.push(spend);
         let missing = counter.pay(spend, longest);
@@ -63,13 +67,14 @@ impl LeaseLedger {
             return Ok(());
         }
         Err(format!(
-            "node {node} spends {cost} units of a lease, but for {missing} of them no grant within \
-             {longest} µs can have paid"
+            "node {} spends {cost} units of a lease of store {}, but for {missing} of them no grant \
+             within {longest} µs can have paid",
+            key.0, key.2
         ))
     }
 
     /// A spent request is refunded.
-    pub(crate) fn refund(&mut self, key: (usize, Fingerprint), request: u64, longest: u64) {
+    pub(crate) fn refund(&mut self, key: GrantKey, request: u64, longest: u64) {
         let Some(counter) = self.counters.get_mut(&key) else { return };
         counter.spends.retain(|spend| spend.request != request);
         // Units that the request used may have paid for others.

@@ -1,6 +1,6 @@
 //! A deterministic simulation of a fleet: the real limiter on N nodes, core as one or more stores,
 //! clocks that drift and step, and a network that delays, loses, reorders and repeats messages.
-//! Everything follows from one seed.
+//! Everything follows from one seed. One seed in four has several regions.
 //!
 //! ```text
 //!  streams ─▶ Node (Limiter, leases, flushes, local shares) ─▶ SimStore ─▶ network ─▶ StoreServer
@@ -18,7 +18,9 @@
 //! [`ObservedLedger`] checks the same bounds for real nodes, from their logs. Without faults,
 //! [`scale`] estimates what a fleet asks of its stores.
 //!
-//! Several stores share the counters like the servers of a cluster. Regions are not simulated.
+//! Without regions, several stores share the counters like the servers of a cluster. With regions,
+//! each has a store for its share of each limit, and its nodes borrow from the other stores. Each
+//! store is checked against its share, and all of them against the sum (`regions/sum_bound.rs`).
 
 mod admission_ledger;
 mod bound;
@@ -31,6 +33,7 @@ mod link;
 mod node;
 mod observed_ledger;
 mod random;
+mod regions;
 mod rule_spec;
 pub mod scale;
 mod scenario;
@@ -41,5 +44,8 @@ mod trace;
 mod world;
 
 pub use observed_ledger::{LeasedRule, ObservedAdmission, ObservedLedger};
-pub use simulation::{FleetUse, RunOptions, RunSummary, run_seed, run_skewed_fleet};
+pub use regions::RegionDemand;
+pub use simulation::{
+    FleetUse, RegionsUse, RunOptions, RunSummary, run_moving_regions, run_seed, run_skewed_fleet,
+};
 pub use tidegate_limiter::SeededBug;

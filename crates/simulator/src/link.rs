@@ -126,6 +126,8 @@ struct LinkState {
     stalled_until: u64,
     /// Whether connections are refused.
     is_refused: bool,
+    /// Which messages vanish.
+    lost: LostMessages,
     failures: u32,
     /// Until when the breaker fails calls at once.
     open_until: u64,
@@ -170,6 +172,7 @@ impl NodeLink {
             extra_delay: 0,
             stalled_until: 0,
             is_refused: false,
+            lost: LostMessages::None,
             failures: 0,
             open_until: 0,
         };
@@ -205,14 +208,26 @@ impl NodeLink {
         self.lock().extra_delay = micros;
     }
 
+    /// These messages vanish from now on, without an error.
+    pub(crate) fn lose(&self, lost: LostMessages) {
+        self.lock().lost = lost;
+    }
+
+    /// Whether answers of the store vanish.
+    pub(crate) fn loses_answers(&self) -> bool {
+        self.lock().lost.answers()
+    }
+
     pub(crate) fn reconnect(&self) {
         let mut state = self.lock();
+        state.lost = LostMessages::None;
         (state.is_refused, state.stalled_until, state.extra_delay) = (false, 0, 0);
     }
 
     pub(crate) fn is_up(&self) -> bool {
         let state = self.lock();
-        !state.is_refused && state.stalled_until <= self.world.now()
+        let is_carrying = !state.is_refused && state.lost == LostMessages::None;
+        is_carrying && state.stalled_until <= self.world.now()
     }
 
     /// Whether a message that was sent on this connection still arrives.
@@ -304,13 +319,15 @@ impl NodeLink {
             charges,
             call: call.clone(),
         };
-        if !matches!(op, Some(Op::Refund { .. })) && state.repeats(now) {
+        if !matches!(op, Some(Op::Refund { .. })) && state.repeats(now) && !state.lost.requests() {
             let again = Box::new(StoreMessage { is_repeated: true, ..message.clone() });
             let later = at + state.delay();
             self.world.schedule(later, Event::Message(again));
         }
         self.log().flushed += message.flushed_units();
-        self.world.schedule(at, Event::Message(Box::new(message)));
+        if !state.lost.requests() {
+            self.world.schedule(at, Event::Message(Box::new(message)));
+        }
         Some(now + state.timing.deadline)
     }
 
@@ -360,7 +377,7 @@ impl LinkState {
     }
 
     fn delay(&mut self) -> u64 {
-        let usual = self.random.long_tailed(self.timing.usual_delay, 8);
+        let usual = self.random.long_tailed(self.timing.usual_delay, self.timing.tail);
         usual + self.random.below(self.extra_delay + 1)
     }
 }
@@ -375,6 +392,29 @@ impl StoreMessage {
     }
 }
 
+/// Which messages between a node and a store vanish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LostMessages {
+    /// None.
+    None,
+    /// Those to the store.
+    Requests,
+    /// Those to the node: the store does what it is asked, and the node never learns it.
+    Answers,
+    /// All.
+    All,
+}
+
+impl LostMessages {
+    fn requests(self) -> bool {
+        matches!(self, Self::Requests | Self::All)
+    }
+
+    fn answers(self) -> bool {
+        matches!(self, Self::Answers | Self::All)
+    }
+}
+
 /// How a connection carries messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkTiming {
@@ -382,6 +422,8 @@ pub(crate) struct LinkTiming {
     pub(crate) deadline: u64,
     /// One way, usually.
     pub(crate) usual_delay: u64,
+    /// How many times as long a message takes at most.
+    pub(crate) tail: u64,
     /// Whether messages overtake each other.
     pub(crate) reorders: bool,
     /// How many of 100 messages the network repeats, until an instant.

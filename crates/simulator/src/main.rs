@@ -9,7 +9,7 @@ const USAGE: &str = "\
 Usage: simulate [--seeds COUNT] [--from SEED] [--seed SEED] [--bug NAME] [--keep-going]
        simulate --scale [OPTION…]     calls, shards and memory of a fleet; --scale --help has more
 
-  --seeds COUNT   how many seeds to run (default 10000)
+  --seeds COUNT   how many seeds to run (default 10000); one in four has several regions
   --from SEED     the first seed (default 0)
   --seed SEED     run this seed only, and print its trace
   --bug NAME      switch on a known bug, to see that it is found
@@ -120,6 +120,11 @@ fn bug_named(name: &str) -> Option<SeededBug> {
         Bug::StaleVerdict,
         Bug::FlushRepeated,
         Bug::EditResetsUsage,
+        Bug::ExpiredBorrowSpent,
+        Bug::BorrowRefundedAtHome,
+        Bug::LoanNotCharged,
+        Bug::ShareAppliedTwice,
+        Bug::MarkerNotChecked,
         Bug::ExpiredLeaseSpent,
         Bug::WholeLimitInFallback,
         Bug::ExpiryFromAnswer,

@@ -61,6 +61,7 @@ impl ObservedLedger {
             is_local: false,
             lease: Some(LeaseSpec { ttl_ms, is_plus_ttl: false }),
             flush_ms: None,
+            regions: None,
         };
         // The store's clock is that of the logs, and the rule is not asynchronous.
         let conditions = BoundConditions { store_ppm: 0, longest_hold: 0, longest_refund: 0 };

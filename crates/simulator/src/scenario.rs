@@ -9,13 +9,24 @@ use crate::clock::MAX_DRIFT_PPM;
 use crate::fault::{Fault, FaultKind, FaultTargets, LONGEST_FAULT, draw_faults};
 use crate::link::LinkTiming;
 use crate::random::Random;
+use crate::regions::RegionPlan;
 use crate::rule_spec::{LeaseSpec, RuleSpec, with_room};
 
-/// After the last fault the fleet may take this long to reach full use.
+/// After the last fault the fleet of one region may take this long to reach full use.
 pub(crate) const RECOVERY: u64 = 2_000_000;
 
 /// The client with most of the demand.
 pub(crate) const HOT_CLIENT: &str = "hot";
+
+/// A store in the next rack.
+pub(crate) const LOCAL_TIMING: LinkTiming = LinkTiming {
+    deadline: 5_000,
+    usual_delay: 100,
+    tail: 8,
+    reorders: false,
+    repeated_percent: 0,
+    repeats_until: 0,
+};
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -30,11 +41,15 @@ pub(crate) struct Scenario {
     pub(crate) streams: Vec<RequestStream>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) faults_end: u64,
-    /// How long full use is measured, from [`RECOVERY`] after the last fault; 0 if it is not.
+    /// After the last fault the fleet may take this long to reach full use.
+    pub(crate) recovery: u64,
+    /// How long full use is measured after that; 0 if it is not.
     pub(crate) measured: u64,
     pub(crate) refund_percent: u64,
     /// How often the busiest node changes.
     pub(crate) busiest_for: u64,
+    /// The regions, if there are several.
+    pub(crate) regions: Option<RegionPlan>,
     pub(crate) random: Random,
 }
 
@@ -66,20 +81,14 @@ impl Scenario {
             is_local: false,
             lease: Some(lease),
             flush_ms: None,
-        };
-        let timing = LinkTiming {
-            deadline: 5_000,
-            usual_delay: 100,
-            reorders: false,
-            repeated_percent: 0,
-            repeats_until: 0,
+            regions: None,
         };
         let gap = 100_000 / percent_of_limit;
         Self {
             nodes: 8,
             rules: vec![rule],
             edits: Vec::new(),
-            timing,
+            timing: LOCAL_TIMING,
             store_ppm: vec![100],
             streams: vec![RequestStream {
                 client: HOT_CLIENT,
@@ -89,14 +98,25 @@ impl Scenario {
             }],
             faults: Vec::new(),
             faults_end: span,
+            recovery: RECOVERY,
             measured: 0,
             refund_percent: 0,
             busiest_for: 1_000_000,
+            regions: None,
             random: Random::new(8),
         }
     }
 
+    /// Draws a run. One seed in four has several regions.
     pub(crate) fn draw(seed: u64) -> Self {
+        match seed % 4 {
+            3 => Self::draw_regions(seed),
+            _ => Self::draw_cluster(seed),
+        }
+    }
+
+    /// Draws a run with 1 to 3 stores that share the counters.
+    fn draw_cluster(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let nodes = usize::try_from(random.between(1, MAX_NODES)).unwrap_or(1);
         let stores = random.pick(&[1, 1, 1, 1, 2, 3]);
@@ -114,7 +134,7 @@ impl Scenario {
         }
         // What an asynchronous bucket counts in debt may also take long to drain.
         let is_slow = main.is_async() && main.algorithm.is_bucket() && main.burst > main.rate();
-        let measured = if random.percent(30) { measured_span(&main) } else { 0 };
+        let measured = if random.percent(30) { measured_span(&main, latest_use(&main)) } else { 0 };
         // After an edit that lowers a limit, what was used before may take long to drain.
         let is_lowered = edits.iter().any(|edit| edit[0].requests != main.requests);
         let is_other = edits.iter().any(|edit| !edit[0].is_decided_like(&main));
@@ -127,9 +147,11 @@ impl Scenario {
             streams: draw_streams(&mut random, &main),
             faults,
             faults_end,
+            recovery: RECOVERY,
             measured,
             refund_percent: random.pick(&[0, 0, 3, 15]),
             busiest_for: random.pick(&[100_000, 300_000, 1_000_000]),
+            regions: None,
             rules,
             random,
         }
@@ -164,12 +186,12 @@ impl Scenario {
     pub(crate) const fn end(&self) -> u64 {
         match self.measured {
             0 => self.faults_end + 300_000,
-            measured => self.faults_end + RECOVERY + measured,
+            measured => self.faults_end + self.recovery + measured,
         }
     }
 }
 
-const ALGORITHMS: [Algorithm; 5] = [
+pub(crate) const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::TokenBucket,
     Algorithm::LeakyBucket(LeakMode::Police),
     Algorithm::FixedWindow,
@@ -177,19 +199,32 @@ const ALGORITHMS: [Algorithm; 5] = [
     Algorithm::SlidingWindowCounter,
 ];
 
-/// Two windows' worth of demand at least, in whole windows.
-fn measured_span(main: &RuleSpec) -> u64 {
-    // A log forgets later what is reported late.
+/// How much later than after its window a log or a window counter admits the same again.
+fn latest_use(main: &RuleSpec) -> u64 {
+    match main.algorithm {
+        Algorithm::SlidingWindowLog => main.log_period() - 1_000 * main.window_ms,
+        _ => main.node_span(),
+    }
+}
+
+/// Whole windows, at least two, 2 s and 200 requests: what is held at the start and the end hardly
+/// counts. A log forgets this much later what is reported late.
+pub(crate) fn measured_span(main: &RuleSpec, late: u64) -> u64 {
     let more = match main.algorithm {
-        Algorithm::SlidingWindowLog => main.node_span(),
-        Algorithm::SlidingWindowCounter if main.is_async() => main.node_span(),
+        Algorithm::SlidingWindowLog => late,
+        Algorithm::SlidingWindowCounter if main.is_async() => late,
         _ => 0,
     };
     let period = 1_000 * main.window_ms + more;
-    period * 1_000_000_u64.div_ceil(period).max(2)
+    let least = match main.regions {
+        // Demand is that of all regions.
+        Some(_) => 1_000_000,
+        None => (200_000_000 / main.rate().max(1)).max(2_000_000),
+    };
+    period * least.div_ceil(period).max(2)
 }
 
-fn draw_timing(
+pub(crate) fn draw_timing(
     random: &mut Random,
     main: &RuleSpec,
     is_measured: bool,
@@ -202,6 +237,7 @@ fn draw_timing(
     LinkTiming {
         deadline: slowest,
         usual_delay: usual.min(span),
+        tail: 8,
         reorders: random.percent(25),
         repeated_percent: random.pick(&[0, 0, 0, 2]),
         repeats_until: faults_end,
@@ -250,6 +286,7 @@ fn draw_rule(random: &mut Random, id: &'static str, mode: DrawnMode) -> RuleSpec
         is_local: false,
         lease: (mode == DrawnMode::Leased).then_some(LeaseSpec { ttl_ms, is_plus_ttl }),
         flush_ms: (mode == DrawnMode::Async).then_some(flush_ms),
+        regions: None,
     }
 }
 
@@ -291,7 +328,7 @@ fn draw_edits(random: &mut Random, rules: &[RuleSpec], is_local: bool) -> Vec<Ve
     }
 }
 
-fn draw_streams(random: &mut Random, main: &RuleSpec) -> Vec<RequestStream> {
+pub(crate) fn draw_streams(random: &mut Random, main: &RuleSpec) -> Vec<RequestStream> {
     let tenths = random.pick(&[5, 9, 12, 20, 40]);
     let max_cost = match random.below(4) {
         0 => (main.limit() / 4).max(1),

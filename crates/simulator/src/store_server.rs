@@ -14,6 +14,7 @@ use tidegate_testkit::state_table::StateTable;
 
 use crate::clock::MachineClock;
 use crate::link::{Call, SentCharge, StoreMessage};
+use crate::regions::StoreMarker;
 use crate::world::World;
 
 /// A store.
@@ -24,6 +25,10 @@ pub(crate) struct StoreServer {
     /// A copy that lags, for a fail-over.
     replica: StateTable,
     pub(crate) ledger: StoreLedger,
+    /// To which region it belongs, as that region's nodes wrote it.
+    pub(crate) marker: Option<StoreMarker>,
+    /// Whether it grants units without charging them, which is a bug.
+    pub(crate) forgets_grants: bool,
 }
 
 /// What the store did, by node and counter.
@@ -74,7 +79,7 @@ impl StoreServer {
     pub(crate) fn new(id: usize, clock: MachineClock, async_rules: Vec<&'static str>) -> Self {
         let (table, replica) = (StateTable::default(), StateTable::default());
         let ledger = StoreLedger { async_rules, ..StoreLedger::default() };
-        Self { id, clock, table, replica, ledger }
+        Self { id, clock, table, replica, ledger, marker: None, forgets_grants: false }
     }
 
     /// Runs a request.
@@ -91,6 +96,7 @@ impl StoreServer {
 
     /// Loses all counters.
     pub(crate) fn lose_state(&mut self) {
+        self.marker = None;
         self.table = StateTable::default();
         self.replica = StateTable::default();
     }
@@ -114,7 +120,12 @@ impl StoreServer {
         world: &World,
     ) -> Vec<Reading> {
         let charges: Vec<Charge<'_>> = sent.iter().map(SentCharge::as_charge).collect();
+        let before =
+            (self.forgets_grants && matches!(op, Op::Grant(_))).then(|| self.table.clone());
         let readings = self.table.apply(op, &charges, now);
+        if let Some(before) = before {
+            self.table = before;
+        }
         let admitted = !readings.iter().any(|reading| reading.verdict.refuses());
         for (charge, reading) in charges.iter().zip(&readings) {
             world.trace.record(reading.remaining ^ charge.cost << 32, || {

@@ -16,7 +16,7 @@ fn fail(seed: u64, violation: &str) -> ! {
 
 #[test]
 fn seeds_keep_every_bound() {
-    let (mut admitted, mut leased, mut asynchronous) = (0, 0, 0);
+    let (mut admitted, mut leased, mut borrowed, mut asynchronous) = (0, 0, 0, 0);
     for seed in 0..seed_count() {
         let summary = run_seed(seed, RunOptions::default());
         if let Some(violation) = summary.violation {
@@ -24,10 +24,15 @@ fn seeds_keep_every_bound() {
         }
         admitted += summary.admitted;
         leased += summary.leased_units;
+        borrowed += summary.borrowed_units;
         asynchronous += summary.async_units;
     }
-    println!("{admitted} requests admitted, units: {leased} leased, {asynchronous} asynchronous");
+    println!(
+        "{admitted} requests admitted, units: {leased} leased, {borrowed} borrowed, {asynchronous} \
+         asynchronous"
+    );
     assert!(leased > admitted / 10, "too little was decided on leases: {leased} of {admitted}");
+    assert!(borrowed > admitted / 100, "too little was borrowed: {borrowed} of {admitted}");
     assert!(asynchronous > admitted / 10, "too little was asynchronous: {asynchronous}");
 }
 

@@ -29,12 +29,13 @@ pub use exposition::{Exposition, MetricKind, MetricUnit, MetricsExporter};
 use striped::Striped;
 pub use value_histogram::{HistogramBounds, ValueHistogram};
 
-const ANSWERED_BY: [AnsweredBy; 5] = [
+const ANSWERED_BY: [AnsweredBy; 6] = [
     AnsweredBy::Store,
     AnsweredBy::DenyCache,
     AnsweredBy::Fallback,
     AnsweredBy::Lease,
     AnsweredBy::Async,
+    AnsweredBy::Borrowed,
 ];
 
 const OUTCOMES: [&str; 2] = ["allowed", "refused"];

@@ -263,7 +263,7 @@ fn metrics_snapshot_serializes_to_json() {
     assert_eq!(snapshot["rules"][0]["verdicts"]["allow"], 1);
     assert_eq!(snapshot["duration_us"]["bounds"][0], 5);
     let decisions = snapshot["decisions"].as_array().unwrap();
-    assert_eq!(decisions.len(), 60);
+    assert_eq!(decisions.len(), 72);
 }
 
 /// A history with its first sample, and its clock, which starts at 100 s.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::Serialize;
 use tokio::sync::Notify;
 
@@ -20,6 +20,9 @@ pub struct ProcessStatus {
     facts_error: ArcSwapOption<String>,
     proxy_warning: ArcSwapOption<String>,
     rules_warning: ArcSwapOption<String>,
+    sharing_warning: ArcSwapOption<String>,
+    region_error: ArcSwapOption<String>,
+    region_warnings: ArcSwap<Vec<String>>,
     reloads_ok: AtomicU64,
     reloads_failed: AtomicU64,
 }
@@ -48,6 +51,8 @@ pub struct ReadyView {
     facts_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rules_warning: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region_error: Option<String>,
     /// Conditions that need attention although the process works.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
@@ -116,10 +121,28 @@ impl ProcessStatus {
         self.proxy_warning.store(warning.map(Arc::new));
     }
 
+    /// Nodes cannot share limits as the rules ask for. `None` if they can.
+    pub fn set_sharing_warning(&self, warning: Option<String>) {
+        self.sharing_warning.store(warning.map(Arc::new));
+    }
+
+    /// A store has the marker of another region or key secret, so nothing is borrowed from it. The
+    /// process is degraded until that is corrected. `None` otherwise.
+    pub fn set_region_error(&self, why: Option<String>) {
+        self.region_error.store(why.map(Arc::new));
+    }
+
+    /// From which regions nothing is borrowed at present, and why.
+    pub fn set_region_warnings(&self, warnings: Vec<String>) {
+        self.region_warnings.store(Arc::new(warnings));
+    }
+
     /// Conditions that need attention although the process works.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.proxy_warning.load().as_deref().cloned().into_iter().collect()
+        let warnings = [&self.proxy_warning, &self.sharing_warning];
+        let warnings = warnings.iter().filter_map(|it| it.load().as_deref().cloned());
+        warnings.chain(self.region_warnings.load().iter().cloned()).collect()
     }
 
     /// Whether a newer rule version could not be loaded.
@@ -169,7 +192,8 @@ impl ProcessStatus {
         let (reload_error, store_error) = (message(&self.reload_error), message(&self.store_error));
         let (facts_error, rules_warning) =
             (message(&self.facts_error), message(&self.rules_warning));
-        let errors = [&reload_error, &store_error, &facts_error, &rules_warning];
+        let region_error = message(&self.region_error);
+        let errors = [&reload_error, &store_error, &facts_error, &rules_warning, &region_error];
         let status = match (self.is_draining(), self.is_ready()) {
             (true, _) => "draining",
             (false, false) => "starting",
@@ -185,6 +209,7 @@ impl ProcessStatus {
             store_error,
             facts_error,
             rules_warning,
+            region_error,
             warnings,
         }
     }
@@ -236,7 +261,11 @@ mod tests {
         assert!(ready_json(&status).contains(r#""degraded""#));
         assert!(ready_json(&status).contains(r#""facts_error":"no tier""#));
         status.set_facts_error(None);
+        status.set_sharing_warning(Some("too many nodes".to_owned()));
+        assert!(ready_json(&status).contains(r#""warnings":["too many nodes"]"#));
         assert!(ready_json(&status).contains(r#""ready""#));
+        status.set_sharing_warning(None);
+        assert!(!ready_json(&status).contains("warnings"));
         status.start_drain();
         assert!(!status.is_ready());
         assert!(ready_json(&status).contains(r#""draining""#));

@@ -25,7 +25,7 @@ export function recorded(step, bounds) {
 }
 
 /** What answers without asking the store, while it is available. */
-const LOCAL = ["lease", "async", "deny_cache"];
+const LOCAL = ["lease", "async", "borrowed", "deny_cache"];
 
 /** The most rules that the server lists in a step. With a full list, other rules are unknown. */
 const RULES_PER_STEP = 64;

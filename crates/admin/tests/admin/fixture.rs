@@ -144,7 +144,8 @@ impl AdminFixture {
             vec![Arc::clone(&manager) as Arc<dyn LiveSource>],
             Arc::clone(&status),
         ));
-        let handles = ObservabilityHandles { log: Arc::clone(&log), top, exports, live };
+        let regions = Arc::new(|| serde_json::Value::Null);
+        let handles = ObservabilityHandles { log: Arc::clone(&log), top, exports, live, regions };
         let admin = AdminApi::new(Arc::clone(&manager), decision_api, options.guard, handles);
         Self { admin, manager, limiter, log, status, clock, folder }
     }

@@ -18,6 +18,7 @@ async fn rule_lifecycle_takes_effect_immediately() {
         "bound": "at most 20 in any 1h",
         "max_in_window": 20,
         "node": null,
+        "regions": null,
     });
     let body = json!({
         "id": "r",

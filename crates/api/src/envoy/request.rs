@@ -101,13 +101,6 @@ impl EnvoyDescriptor<'_> {
         if self.is_negative_hits { QueryAction::Refund(hits) } else { QueryAction::Charge(hits) }
     }
 
-    /// Returns the unit of the limit override if that override is a limit of 0.
-    pub(super) fn zero_limit_unit(&self) -> Option<RateLimitUnit> {
-        self.limit
-            .filter(|limit| limit.requests_per_unit == 0)
-            .and_then(|limit| RateLimitUnit::from_override(limit.unit))
-    }
-
     /// Returns the limit override, if its unit is valid.
     pub(super) fn inline_limit(&self) -> Option<InlineLimit> {
         let EnvoyLimitOverride { requests_per_unit: requests, unit } = self.limit?;

@@ -3,11 +3,12 @@
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 use tidegate_core::decision::Retry;
+use tidegate_core::time::{Micros, Timestamp};
 use tidegate_limiter::{Decision, RuleReading};
 use tidegate_rules::{Rule, RuleLimit, RuleMode};
 
-use super::service::{EnvoyDecisions, ZeroLimit};
-use super::unit::RateLimitUnit;
+use super::service::EnvoyDecisions;
+use super::unit::{RateLimitUnit, secs_until_next_window};
 
 /// A `RateLimitResponse`.
 #[derive(Debug)]
@@ -44,13 +45,8 @@ pub(crate) struct CurrentLimit<'d> {
 
 impl<'d> EnvoyResponse<'d> {
     pub(crate) fn from_decisions(decisions: &'d EnvoyDecisions) -> Self {
-        let mut statuses: SmallVec<[DescriptorStatus<'d>; 2]> =
-            decisions.decisions.iter().map(DescriptorStatus::from_decision).collect();
-        for zero_limit in &decisions.zero_limits {
-            if let Some(status) = statuses.get_mut(zero_limit.at) {
-                zero_limit.apply_to(status);
-            }
-        }
+        let status = |decision| DescriptorStatus::from_decision(decision, decisions.now);
+        let statuses = decisions.decisions.iter().map(status).collect();
         Self { statuses, headers: &decisions.headers }
     }
 
@@ -69,18 +65,19 @@ impl<'d> EnvoyResponse<'d> {
 
 impl<'d> CurrentLimit<'d> {
     fn for_rule(rule: &'d Rule, limit: u64) -> Self {
-        let unit = rule.limit().policy().map(RateLimitUnit::for_policy).unwrap_or_default();
+        let unit = match rule.limit() {
+            RuleLimit::Policy(policy) => RateLimitUnit::for_policy(policy),
+            limit => zero_limit_window(limit).map(RateLimitUnit::for_window).unwrap_or_default(),
+        };
         Self { requests_per_unit: saturating_u32(limit), unit, name: rule.id() }
     }
 }
 
-impl ZeroLimit {
-    /// Reports the override's unit and the start of the next window, as the reference server does.
-    fn apply_to(&self, status: &mut DescriptorStatus<'_>) {
-        if let Some(limit) = &mut status.current_limit {
-            limit.unit = self.unit;
-        }
-        status.reset_secs = self.now.map(|now| self.unit.secs_until_next_window(now));
+/// The window of a limit of 0 requests.
+pub(super) const fn zero_limit_window(limit: &RuleLimit) -> Option<Micros> {
+    match limit {
+        RuleLimit::Deny { window } => *window,
+        RuleLimit::Policy(_) | RuleLimit::Unlimited => None,
     }
 }
 
@@ -98,12 +95,12 @@ impl<'d> DescriptorStatus<'d> {
     const NO_LIMIT: Self =
         Self { code: RateLimitCode::Ok, current_limit: None, limit_remaining: 0, reset_secs: None };
 
-    fn from_decision(decision: &'d Decision) -> Self {
+    fn from_decision(decision: &'d Decision, now: Option<Timestamp>) -> Self {
         let unlimited =
             || decision.readings().any(|(rule, _)| *rule.limit() == RuleLimit::Unlimited);
         match decision.tightest() {
             Some((rule, reading)) if *rule.mode() != RuleMode::Shadow => {
-                Self::from_reading(rule, reading)
+                Self::from_reading(rule, reading, now)
             }
             None if unlimited() => Self { limit_remaining: u32::MAX, ..Self::NO_LIMIT },
             _ => Self { current_limit: Self::uncounted_limit(decision), ..Self::NO_LIMIT },
@@ -121,7 +118,7 @@ impl<'d> DescriptorStatus<'d> {
         })
     }
 
-    fn from_reading(rule: &'d Rule, reading: &RuleReading) -> Self {
+    fn from_reading(rule: &'d Rule, reading: &RuleReading, now: Option<Timestamp>) -> Self {
         let numbers = reading.numbers.unwrap_or_default();
         let code =
             if reading.verdict.refuses() { RateLimitCode::OverLimit } else { RateLimitCode::Ok };
@@ -129,7 +126,10 @@ impl<'d> DescriptorStatus<'d> {
             // Envoy uses the reset of a refused status as its client's retry delay.
             (RateLimitCode::OverLimit, Retry::After(wait)) => Some(wait.as_secs_ceil().max(1)),
             (RateLimitCode::OverLimit, Retry::Now) => Some(1),
-            (RateLimitCode::OverLimit, Retry::Never) => None,
+            // The reference server reports the start of the next window for a limit of 0.
+            (RateLimitCode::OverLimit, Retry::Never) => zero_limit_window(rule.limit())
+                .zip(now)
+                .map(|(window, now)| secs_until_next_window(window, now)),
             (RateLimitCode::Ok, _) => Some(numbers.reset_after.as_secs_ceil()),
         };
         Self {

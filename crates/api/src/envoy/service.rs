@@ -16,7 +16,7 @@ use tidegate_rules::{ApiKind, Facts};
 
 use super::descriptor_facts::facts_from_descriptor;
 use super::request::EnvoyRequest;
-use super::unit::RateLimitUnit;
+use super::response::zero_limit_window;
 use tidegate_response as respond;
 use tidegate_response::{HeaderSettings, HeaderStyle};
 
@@ -61,17 +61,8 @@ pub(crate) struct EnvoyDecisions {
     /// One per descriptor.
     pub(super) decisions: Vec<Decision>,
     pub(super) headers: HeaderMap,
-    /// Refused descriptors whose limit override is 0.
-    pub(super) zero_limits: Vec<ZeroLimit>,
-}
-
-/// A descriptor whose limit override is 0. Such a limit has no counter, so its decision has no
-/// time and the clock must be read separately.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ZeroLimit {
-    pub(super) at: usize,
-    pub(super) unit: RateLimitUnit,
-    /// The store's time; `None` if it could not be read.
+    /// The store's time if a limit of 0 refused a descriptor: it has no counter, so its decision
+    /// has no time.
     pub(super) now: Option<Timestamp>,
 }
 
@@ -110,30 +101,14 @@ impl<S: Store, L: Store> RateLimitService<S, L> {
             ChargeMode::Independent => Box::pin(self.decide_each(&queries)).await?,
         };
         let headers = self.response_headers(&decisions, &descriptor_facts);
-        Ok(EnvoyDecisions {
-            zero_limits: self.find_zero_limits(call, &decisions).await,
-            decisions,
-            headers,
-        })
+        Ok(EnvoyDecisions { now: self.time_of_zero_limits(&decisions).await, decisions, headers })
     }
 
-    async fn find_zero_limits(
-        &self,
-        call: &EnvoyRequest<'_>,
-        decisions: &[Decision],
-    ) -> Vec<ZeroLimit> {
-        let indexed = call.descriptors.iter().zip(decisions).enumerate();
-        let refused = indexed.filter(|(_, (_, decision))| !decision.is_allowed());
-        let mut zero_limits: Vec<ZeroLimit> = refused
-            .filter_map(|(at, (descriptor, _))| {
-                Some(ZeroLimit { at, unit: descriptor.zero_limit_unit()?, now: None })
-            })
-            .collect();
-        if !zero_limits.is_empty() {
-            let now = Box::pin(self.limiter.now()).await.ok();
-            zero_limits.iter_mut().for_each(|zero_limit| zero_limit.now = now);
-        }
-        zero_limits
+    /// The store's time, or `None` if no limit of 0 needs it or if it could not be read.
+    async fn time_of_zero_limits(&self, decisions: &[Decision]) -> Option<Timestamp> {
+        let mut deciding = decisions.iter().filter_map(Decision::tightest);
+        let any = deciding.any(|(rule, _)| zero_limit_window(rule.limit()).is_some());
+        if any { Box::pin(self.limiter.now()).await.ok() } else { None }
     }
 
     /// Refunds what a cancelled request was charged.

@@ -44,8 +44,12 @@ impl RateLimitUnit {
         let quota = policy.quota();
         // The reported limit is the burst, which takes longer to refill than one window.
         let span = if quota.burst() == quota.requests { quota.window } else { policy.period() };
-        let fits = |unit: &Self| unit.window() == span && !policy.is_concurrency();
-        Self::ALL.into_iter().find(fits).unwrap_or_default()
+        if policy.is_concurrency() { Self::Unknown } else { Self::for_window(span) }
+    }
+
+    /// Returns the unit of this length, or `Unknown` if there is none.
+    pub(super) fn for_window(window: Micros) -> Self {
+        Self::ALL.into_iter().find(|unit| unit.window() == window).unwrap_or_default()
     }
 
     pub(super) const fn window(self) -> Micros {
@@ -61,12 +65,6 @@ impl RateLimitUnit {
         })
     }
 
-    /// Returns the seconds until the window that contains `now` ends, rounded up.
-    pub(super) fn secs_until_next_window(self, now: Timestamp) -> u64 {
-        let window = self.window().get().max(1);
-        Micros::new(window - now.as_micros() % window).as_secs_ceil()
-    }
-
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "UNKNOWN",
@@ -79,4 +77,10 @@ impl RateLimitUnit {
             Self::Week => "WEEK",
         }
     }
+}
+
+/// Returns the seconds until the window that contains `now` ends, rounded up.
+pub(super) fn secs_until_next_window(window: Micros, now: Timestamp) -> u64 {
+    let window = window.get().max(1);
+    Micros::new(window - now.as_micros() % window).as_secs_ceil()
 }

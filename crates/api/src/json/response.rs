@@ -122,7 +122,7 @@ fn write_counter(out: &mut String, rule: &Rule, key: &[(String, String)], readin
 
 fn write_rule_explanation(out: &mut String, explained: &RuleExplanation, reading: &RuleReading) {
     let RuleExplanation { id, matched, key, fingerprint, limit, .. } = explained;
-    let RuleExplanation { consistency, units, max_in_window, bound, why, .. } = explained;
+    let RuleExplanation { consistency, units, borrow, max_in_window, bound, why, .. } = explained;
     let hex = fingerprint.map(Fingerprint::to_hex);
     write_value(out, r#"{"id":"#, id.as_str());
     write_list(out, r#","matched":"#, matched, |out, name| write_value(out, "", name.as_str()));
@@ -138,6 +138,7 @@ fn write_rule_explanation(out: &mut String, explained: &RuleExplanation, reading
         }
         None => out.push_str(r#","consistency":null"#),
     }
+    write_value(out, r#","borrow":"#, borrow.as_deref());
     write_value(out, r#","max_in_window":"#, *max_in_window);
     write_value(out, r#","bound":"#, bound.as_str());
     write_value(out, r#","why":"#, why.as_str());

@@ -99,6 +99,7 @@ Examples:
   tidegate doctor --store redis://127.0.0.1:6379
   tidegate doctor --store redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3 --store-user tidegate
   tidegate doctor --config rules.yaml --json
+  tidegate doctor --config rules.yaml --region eu --region-store us=redis://redis.us.example:6379
 
 The only data it writes is a test counter, which limits no client.
 

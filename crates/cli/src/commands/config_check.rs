@@ -110,7 +110,7 @@ fn summary(
         let name = match rule.limit() {
             RuleLimit::Policy(policy) => policy.algorithm().name(),
             RuleLimit::Unlimited => "unlimited",
-            RuleLimit::Deny => "deny",
+            RuleLimit::Deny { .. } => "deny",
         };
         *algorithms.entry(name).or_default() += 1;
     }

@@ -1,20 +1,25 @@
 //! `tidegate doctor`: checks whether the store can be used, measures its latency and recommends
 //! changes.
 
+mod regions;
+
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidegate_core::key::Secret;
 use tidegate_redis::{
     FindingSeverity, LatencySummary, RedisServerReport, StoreDiagnosis, StoreFinding,
 };
 
 use crate::cli::DoctorArgs;
+use regions::RegionExaminer;
 use tidegate_server::CommandOutcome;
-use tidegate_server::config::{StoreSettings, read_secret};
+use tidegate_server::config::{RedisSettings, StoreSettings, read_secret};
 use tidegate_server::error::CommandError;
 use tidegate_server::output::{self, BAD, BOLD, DIM, GOOD};
-use tidegate_server::rule_source::DocumentSource;
+use tidegate_server::rule_source::{DocumentSource, LoadedDocument};
 use tidegate_server::store;
 
 /// Checks the store and prints the report.
@@ -22,17 +27,23 @@ use tidegate_server::store;
 /// # Errors
 /// If the settings are invalid, or name no Redis store.
 pub(crate) fn run(args: DoctorArgs) -> Result<CommandOutcome, CommandError> {
-    let mut section = match &args.config {
-        Some(path) => DocumentSource::from_file(path).load()?.section,
-        None => Default::default(),
+    let loaded = match &args.config {
+        Some(path) => {
+            Some(DocumentSource::from_file(path).with_region(args.region.clone()).load()?)
+        }
+        None => None,
     };
-    let secret = args.key_secret_file.or(section.key_secret_file.take());
-    if let Some(path) = &secret {
-        read_secret(path, "--key-secret-file")?;
-    }
-    let StoreSettings::Redis(settings) =
-        StoreSettings::check(args.store.with_fallback(section.store))?
-    else {
+    let mut section = loaded.as_ref().map(|loaded| loaded.section.clone()).unwrap_or_default();
+    let secret_file = args.key_secret_file.or(section.key_secret_file.take());
+    let secret = match &secret_file {
+        Some(path) => Secret::from_bytes(read_secret(path, "--key-secret-file")?.as_bytes()),
+        None => Secret::UNSET,
+    };
+    let own_store = StoreSettings::check(args.store.with_fallback(section.store))?;
+    let region = loaded.as_ref().and_then(LoadedDocument::region).or(args.region.as_deref());
+    let region_stores = args.region_stores.with_fallback(section.region_stores);
+    let region_stores = region_stores.check(region, &own_store)?;
+    let StoreSettings::Redis(settings) = own_store else {
         return Err(CommandError::Usage(
             "the store is in memory; doctor checks only Redis and Valkey\n  \
              write: tidegate doctor --store redis://HOST:6379"
@@ -43,9 +54,13 @@ pub(crate) fn run(args: DoctorArgs) -> Result<CommandOutcome, CommandError> {
         .enable_all()
         .build()
         .map_err(|error| CommandError::Failed(format!("cannot start the runtime: {error}")))?;
-    let options = store::options(&settings);
-    let mut diagnosis = runtime.block_on(tidegate_redis::diagnose(&options));
-    if secret.is_none() {
+    let rules = match &loaded {
+        Some(loaded) if region.is_some() => Some(loaded.compile(secret)?),
+        _ => None,
+    };
+    let examiner = RegionExaminer { region, secret, rules: rules.as_ref(), stores: &region_stores };
+    let (mut diagnosis, stores) = runtime.block_on(examine_stores(&settings, &examiner));
+    if secret_file.is_none() {
         diagnosis.findings.push(StoreFinding {
             severity: FindingSeverity::Warning,
             server: String::new(),
@@ -53,16 +68,42 @@ pub(crate) fn run(args: DoctorArgs) -> Result<CommandOutcome, CommandError> {
                 .to_owned(),
             advice: "head -c 32 /dev/urandom | base64 > secret, the same on all nodes".to_owned(),
         });
-        diagnosis.findings.sort_by_key(|finding| finding.severity);
     }
+    diagnosis.findings.sort_by_key(|finding| finding.severity);
     let (store, verdict) =
         (settings.address.to_string(), DoctorVerdict::from_findings(&diagnosis.findings));
     if args.output.json {
-        output::print_json(&DoctorReport::new(&store, &diagnosis, &verdict))?;
+        output::print_json(&DoctorReport::new(&store, &stores, &diagnosis, &verdict))?;
     } else {
-        output::print_text(&render_report(&store, &diagnosis, &verdict))?;
+        output::print_text(&render_report(&store, &stores, &diagnosis, &verdict))?;
     }
     Ok(verdict.is_usable().into())
+}
+
+/// The store of another region, and how many servers of the report are its.
+struct RegionReport {
+    region: String,
+    store: String,
+    servers: Range<usize>,
+}
+
+/// Checks the node's own store, then those of other regions.
+async fn examine_stores(
+    own: &RedisSettings,
+    examiner: &RegionExaminer<'_>,
+) -> (StoreDiagnosis, Vec<RegionReport>) {
+    let mut all = tidegate_redis::diagnose(&store::options(own)).await;
+    all.findings.extend(examiner.examine_own(own).await);
+    let mut reports = Vec::new();
+    for store in examiner.stores {
+        let StoreDiagnosis { servers, findings } = examiner.examine(store).await;
+        let first = all.servers.len();
+        all.servers.extend(servers);
+        all.findings.extend(findings);
+        let (region, servers) = (store.region.clone(), first..all.servers.len());
+        reports.push(RegionReport { region, store: store.redis.address.to_string(), servers });
+    }
+    (all, reports)
 }
 
 /// Whether the store can be used: errors make it unusable, warnings do not.
@@ -99,10 +140,19 @@ impl DoctorVerdict {
     }
 }
 
-fn render_report(store: &str, diagnosis: &StoreDiagnosis, verdict: &DoctorVerdict) -> String {
+fn render_report(
+    store: &str,
+    regions: &[RegionReport],
+    diagnosis: &StoreDiagnosis,
+    verdict: &DoctorVerdict,
+) -> String {
     let mut text = format!("{BOLD}store{BOLD:#}       {store}\n");
     // Writing to a string cannot fail.
-    for server in &diagnosis.servers {
+    for (at, server) in diagnosis.servers.iter().enumerate() {
+        if let Some(region) = regions.iter().find(|region| region.servers.start == at) {
+            let RegionReport { region, store, .. } = region;
+            _ = write!(text, "\n{BOLD}region{BOLD:#}      {region}, {store}\n");
+        }
         let RedisServerReport {
             address,
             version,
@@ -174,6 +224,8 @@ struct DoctorReport<'a> {
 #[derive(Debug, Serialize)]
 struct ServerReport<'a> {
     server: &'a str,
+    /// The region of the store; null for the node's own store.
+    region: Option<&'a str>,
     version: &'a str,
     memory: &'a str,
     eviction: &'a str,
@@ -193,9 +245,19 @@ struct FindingReport<'a> {
 }
 
 impl<'a> DoctorReport<'a> {
-    fn new(store: &'a str, diagnosis: &'a StoreDiagnosis, verdict: &DoctorVerdict) -> Self {
-        let server = |server: &'a RedisServerReport| ServerReport {
+    fn new(
+        store: &'a str,
+        regions: &'a [RegionReport],
+        diagnosis: &'a StoreDiagnosis,
+        verdict: &DoctorVerdict,
+    ) -> Self {
+        let region_of = |at: usize| {
+            let region = regions.iter().find(|region| region.servers.contains(&at));
+            region.map(|region| region.region.as_str())
+        };
+        let server = |(at, server): (usize, &'a RedisServerReport)| ServerReport {
             server: &server.address,
+            region: region_of(at),
             version: &server.version,
             memory: &server.memory,
             eviction: &server.eviction,
@@ -220,7 +282,7 @@ impl<'a> DoctorReport<'a> {
             usable: verdict.is_usable(),
             errors: verdict.errors,
             warnings: verdict.warnings,
-            servers: diagnosis.servers.iter().map(server).collect(),
+            servers: diagnosis.servers.iter().enumerate().map(server).collect(),
             findings: diagnosis.findings.iter().map(finding).collect(),
         }
     }

@@ -33,6 +33,8 @@ struct ExplainedRule {
     fingerprint: Option<String>,
     limit: String,
     consistency: Option<ExplainedConsistency>,
+    /// From which regions the node borrows; missing in responses of earlier versions.
+    borrow: Option<String>,
     bound: String,
     why: String,
     verdict: String,
@@ -133,6 +135,7 @@ fn render_rule(rule: &ExplainedRule, decides: bool) -> String {
         };
         rows.extend(units.map(|units| row("this node", &format!("{units} units {held}"))));
     }
+    rows.extend(rule.borrow.as_deref().map(|borrow| row("borrows", borrow)));
     rows.extend([
         row("bound", &rule.bound),
         row("state", &rule.why),

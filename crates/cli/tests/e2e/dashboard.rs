@@ -11,7 +11,7 @@ use tidegate_testkit::port::ReservedPort;
 use tidegate_testkit::redis::RedisServer;
 
 use crate::demo::DemoProcess;
-use crate::support::{ServerProcess, TestFolder, run_curl, wait_for};
+use crate::support::{RecordingUpstream, ServerProcess, TestFolder, run_curl, wait_for};
 use browser_script::{BrowserScript, run_script};
 
 const RULES: &str = "\
@@ -181,6 +181,26 @@ fn file_rules_are_shown_read_only() {
     let file = folder.write("rules.yaml", RULES);
     let server = ServerProcess::with_config(&file, &["--admin", "127.0.0.1:0"]);
     run_script("read_only.js", &json!({"base": format!("http://{}", server.admin_address())}));
+    server.stop();
+}
+
+#[test]
+fn untrusted_proxy_warning_is_shown_until_trusted() {
+    let (folder, upstream) = (TestFolder::new(), RecordingUpstream::start());
+    let rules = "rules: [{ id: a, limit: 5000/min }]";
+    let file = folder.write("rules.yaml", rules);
+    let args = ["--upstream", &upstream.url(), "--admin", "127.0.0.1:0"];
+    let server = ServerProcess::start_gateway_with_config(&file, &args);
+    let mut client = server.gateway_client();
+    for _ in 0..20 {
+        client.get_with("/", &[("x-forwarded-for", "203.0.113.7")]);
+    }
+    let base = format!("http://{}", server.admin_address());
+    let mut script = BrowserScript::start("proxy.js", &json!({"base": base}));
+    script.wait_for_line("warned");
+    let trusts = "identity: { ip: { trusted_proxies: [127.0.0.1/32] } }";
+    folder.replace_atomically("rules.yaml", format!("{trusts}\n{rules}"));
+    script.finish();
     server.stop();
 }
 

@@ -2,7 +2,7 @@
 //! demand is twice the limit and moves from node to node. By the nodes' own logs, no interval
 //! contains more than the bound of a rule allows, and after each fault the limit is used again.
 
-mod decision_logs;
+pub(crate) mod decision_logs;
 mod listeners;
 mod load;
 
@@ -104,7 +104,7 @@ impl LoadedFleet {
         };
         let nodes: Vec<ServerProcess> = paths.iter().zip(stores).map(start).collect();
         await_all_counted(&nodes);
-        Self { nodes, logs: DecisionLogs::open(&paths), load: None, _folder: folder }
+        Self { nodes, logs: DecisionLogs::open(&paths, &RULES), load: None, _folder: folder }
     }
 
     /// Begins to send twice the limit of each rule, and waits until the limits are used.

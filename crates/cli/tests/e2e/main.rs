@@ -21,6 +21,7 @@ mod leased_fleet;
 mod leases;
 mod missing_facts;
 mod redis_store;
+mod region_fleet;
 mod regions;
 mod reload;
 mod reload_under_load;

@@ -72,6 +72,18 @@ fn nodes_sharing_redis_admit_exactly_the_limit() {
 }
 
 #[test]
+fn number_of_nodes_is_logged_when_it_changes() {
+    let (redis, folder) = (Redis::start(), TestFolder::new());
+    let rules = folder.write("rules.yaml", RULES);
+    let start = || ServerProcess::with_config(&rules, &["--store", &redis.url()]);
+    let first = start();
+    let second = start();
+    first.wait_for_log("a node sharing the store joined");
+    second.stop();
+    first.wait_for_log("a node sharing the store left");
+}
+
+#[test]
 fn nodes_sharing_cluster_never_exceed_the_limit() {
     let (cluster, folder) = (RedisCluster::start(), TestFolder::new());
     let seeds = cluster.urls().join(",").replace("redis://", "");

@@ -1,8 +1,18 @@
 //! Rules that divide their limit among regions: each node enforces the share of its region.
 
-use serde_json::json;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use crate::support::{ServerProcess, TestFolder, run_tidegate, utf8_text};
+use serde_json::{Value, json};
+use tidegate_testkit::proxy::{DelayScope, FaultProxy};
+use tidegate_testkit::redis::RedisServer as Redis;
+
+use crate::support::server_process::collect_lines;
+use crate::support::{
+    HttpTestClient, ServerProcess, TestFolder, run_tidegate, utf8_text, wait_for,
+};
+use crate::telemetry::fetch_metrics;
 
 /// Ten requests, which no test outlives.
 const RULES: &str = "rules:
@@ -63,4 +73,222 @@ fn node_without_share_does_not_start() {
     }
     let output = run_tidegate(&["config", "check", file, "--region", "us"]);
     assert_eq!(output.status.code(), Some(0));
+}
+
+/// Borrowing needs room in the burst for units that live 500 ms.
+const BORROWING: &str = "rules:
+  - id: global
+    key_by: global
+    limit: 200/s burst 400
+    consistency: leased
+    regions: { shares: { eu: 50%, us: 30%, ap: 20% }, borrow: {} }
+";
+
+/// Two stores, and the rules of two regions.
+struct TwoRegions {
+    eu: Redis,
+    us: Redis,
+    folder: TestFolder,
+}
+
+impl TwoRegions {
+    fn start() -> Self {
+        let folder = TestFolder::new();
+        folder.write("rules.yaml", BORROWING);
+        Self { eu: Redis::start(), us: Redis::start(), folder }
+    }
+
+    fn start_node(&self, region: &str, args: &[&str]) -> ServerProcess {
+        let (own, other, store) = match region {
+            "eu" => (&self.eu, "us", &self.us),
+            _ => (&self.us, "eu", &self.eu),
+        };
+        let (url, other) = (own.url(), format!("{other}={}", store.url()));
+        let common = ["--region", region, "--store", &url, "--region-store", &other];
+        let more = ["--admin", "127.0.0.1:0", "--store-deadline", "2s"];
+        let args = [&common[..], &more, args].concat();
+        ServerProcess::with_config(&self.folder.path("rules.yaml"), &args)
+    }
+}
+
+/// Waits until a node says this of a region's store.
+fn await_state(node: &ServerProcess, state: &str) -> Value {
+    wait_for(&format!("region to be {state}"), || {
+        let status = HttpTestClient::connect(&node.admin_address()).get("/v1/status").body;
+        (status["regions"]["lenders"][0]["state"] == state).then_some(status)
+    })
+}
+
+/// Sends more requests than the share of the region admits, until one is admitted with a borrowed
+/// unit.
+fn await_borrowed(client: &mut HttpTestClient, facts: &Value) {
+    wait_for("a borrowed unit to be spent", || {
+        let mut is_borrowed = || client.check(facts).body["answered_by"] == "borrowed";
+        (0..1_000).any(|_| is_borrowed()).then_some(())
+    });
+}
+
+#[test]
+fn region_lends_to_other_region_with_same_secret() {
+    let regions = TwoRegions::start();
+    let eu = regions.start_node("eu", &[]);
+    // No node of the other region has marked its store yet.
+    await_state(&eu, "mismatch");
+    wait_for("the warnings", || {
+        let status = HttpTestClient::connect(&eu.admin_address()).get("/readyz").body;
+        let warnings = status["warnings"].to_string();
+        let expected =
+            ["nothing is borrowed from region us: no node", "--region-store ap=redis://"];
+        expected.iter().all(|words| warnings.contains(words)).then_some(())
+    });
+    let us = regions.start_node("us", &[]);
+    await_state(&eu, "usable");
+    await_state(&us, "usable");
+    let mut client = eu.client();
+    await_borrowed(&mut client, &json!({}));
+    let rules = HttpTestClient::connect(&eu.admin_address()).get("/v1/rules").body;
+    let of_rule = &rules["rules"][0]["consistency"]["regions"];
+    assert_eq!((&of_rule["region"], &of_rule["share"]), (&json!("eu"), &json!("50%")));
+    let lender = &of_rule["borrow"]["lenders"][0];
+    assert_eq!((&lender["region"], &lender["usable"]), (&json!("us"), &json!(true)));
+    assert!(lender["spent"].as_u64() > Some(0), "{lender}");
+    assert_eq!(of_rule["borrow"]["lenders"][1]["has_store"], json!(false), "ap");
+    // Nodes of one region are no nodes of the other.
+    assert_eq!(regions.us.command(&["ZCARD", "tg:nodes"]).integer(), 1);
+    let metrics = fetch_metrics(&eu);
+    for name in [
+        "tidegate_region_up{region=\"us\"} 1",
+        "tidegate_region_units_total{region=\"us\",event=\"spent\"}",
+        "tidegate_region_exchange_seconds_count{region=\"us\"}",
+    ] {
+        assert!(metrics.contains(name), "{name}\n{metrics}");
+    }
+    eu.stop();
+    us.stop();
+}
+
+#[test]
+fn other_key_secret_stops_borrowing() {
+    let regions = TwoRegions::start();
+    let secret = |name: &str, text: &str| regions.folder.write(name, text.repeat(4));
+    let (one, two) = (secret("one", "0123456789"), secret("two", "9876543210"));
+    let flag = |path: &Path| ["--key-secret-file".to_owned(), path.to_str().unwrap().to_owned()];
+    let (one, two) = (flag(&one), flag(&two));
+    let us = regions.start_node("us", &two.each_ref().map(String::as_str));
+    let eu = regions.start_node("eu", &one.each_ref().map(String::as_str));
+    let status = await_state(&eu, "mismatch");
+    await_state(&us, "mismatch");
+    eu.wait_for_log("nothing is borrowed from another region: its nodes have another");
+    let process = wait_for("a degraded status", || {
+        let ready = HttpTestClient::connect(&eu.admin_address()).get("/readyz");
+        (ready.body["status"] == "degraded").then_some(ready.body)
+    });
+    let error = process["region_error"].to_string();
+    assert!(error.contains("from region us: its nodes have another --key-secret-file"), "{error}");
+    assert!(status["regions"]["lenders"][0]["reason"].to_string().contains("--key-secret-file"));
+    let (rules, eu_url) = (regions.folder.path("rules.yaml"), regions.eu.url());
+    let us_store = format!("us={}", regions.us.url());
+    let mut args = vec!["doctor", "--config", rules.to_str().unwrap(), "--region", "eu"];
+    args.extend(["--store", &eu_url, "--store-deadline", "2s", "--region-store", &us_store]);
+    args.extend(one.iter().map(String::as_str));
+    let output = run_tidegate(&args);
+    let report = utf8_text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    for expected in [
+        "region      us, redis://127.0.0.1:",
+        "region us: nothing is borrowed from it: its nodes have another --key-secret-file",
+        "rule global: nothing is borrowed from region ap, which has no store here",
+    ] {
+        assert!(report.contains(expected), "{expected}\n{report}");
+    }
+}
+
+#[test]
+fn store_of_other_region_is_not_marked() {
+    let regions = TwoRegions::start();
+    let us = regions.start_node("us", &[]);
+    wait_for("the marker", || {
+        (regions.us.command(&["EXISTS", "tg:region"]).integer() == 1).then_some(())
+    });
+    let wrong = ServerProcess::with_config(
+        &regions.folder.path("rules.yaml"),
+        &["--region", "eu", "--store", &regions.us.url(), "--admin", "127.0.0.1:0"],
+    );
+    wrong.wait_for_log("--store is marked as the store of another region");
+    let marker = regions.us.command(&["GET", "tg:region"]).text();
+    assert!(marker.starts_with("us "), "{marker}");
+    us.stop();
+}
+
+#[test]
+fn doctor_warns_of_distant_region() {
+    let regions = TwoRegions::start();
+    let far = FaultProxy::start(regions.us.address());
+    far.delay(Duration::from_millis(120), DelayScope::Both);
+    let (rules, eu_url) = (regions.folder.path("rules.yaml"), regions.eu.url());
+    let us_store = format!("us=redis://{}", far.address());
+    let mut args = vec!["doctor", "--config", rules.to_str().unwrap(), "--region", "eu"];
+    args.extend(["--store", &eu_url, "--store-deadline", "2s", "--region-store", &us_store]);
+    let report = utf8_text(&run_tidegate(&args).stdout);
+    assert!(report.contains("more than half of the `borrow` ttl of rule global"), "{report}");
+    assert!(!report.contains("raise --store-deadline"), "{report}");
+}
+
+#[test]
+fn mistaken_region_stores_are_usage_errors() {
+    let folder = TestFolder::new();
+    let file = folder.write("rules.yaml", BORROWING);
+    let config = ["serve", "--config", file.to_str().unwrap()];
+    let store = ["--store", "redis://127.0.0.1:1"];
+    for (args, expected) in [
+        (&["--region", "eu", "--region-store", "us=redis://h"][..], "counters of this node are in"),
+        (&["--region", "eu", "--region-store", "us"], "the name of the region is missing"),
+        (
+            &[&["--region", "eu", "--region-store", "eu=redis://h"], &store[..]].concat(),
+            "eu is the region of this node",
+        ),
+    ] {
+        let output = run_tidegate(&[&config, args].concat());
+        let text = utf8_text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}\n{text}");
+        assert!(text.contains(expected), "{args:?}\n{text}");
+    }
+    let wrong = "server: { region: eu, region_stores: { us: 'redis://:hidden@h:x' } }\n";
+    let file = folder.write("wrong.yaml", format!("{wrong}{BORROWING}"));
+    let output = run_tidegate(&["config", "check", file.to_str().unwrap()]);
+    let text = utf8_text(&output.stderr);
+    assert!(text.contains("server.region_stores"), "{text}");
+    assert!(!text.contains("hidden"), "{text}");
+}
+
+/// Stops the script, which stops its servers.
+struct ExampleRun(Child);
+
+impl Drop for ExampleRun {
+    fn drop(&mut self) {
+        let kill = format!("kill -TERM {}", self.0.id());
+        _ = Command::new("sh").args(["-c", &kill]).status();
+        _ = self.0.wait();
+    }
+}
+
+#[test]
+fn example_script_runs_three_regions_that_borrow() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/regions");
+    let mut command = Command::new(folder.join("run.sh"));
+    command.env("TIDEGATE", env!("CARGO_BIN_EXE_tidegate")).env("PORT", "0");
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let out = collect_lines(child.stdout.take().unwrap());
+    let run = ExampleRun(child);
+    let node = wait_for("the nodes to listen", || {
+        let out = out.lock().unwrap();
+        out.contains("ready").then_some(())?;
+        let line = out.lines().find_map(|line| line.strip_prefix("ap-1 listening http "));
+        line.map(str::to_owned)
+    });
+    assert_eq!(out.lock().unwrap().matches("listening http").count(), 6);
+    let mut client = HttpTestClient::connect(&node);
+    await_borrowed(&mut client, &json!({ "api_key": "demo" }));
+    drop(run);
+    wait_for("the nodes to stop", || HttpTestClient::try_connect(&node).is_err().then_some(()));
 }

@@ -76,6 +76,35 @@ fn taken_default_port_suggests_the_flag() {
     }
 }
 
+/// Limits in the words of other programs.
+#[test]
+fn mistyped_limit_flag_suggests_a_limit() {
+    for (limit, hint) in [
+        ("100 per minute", "`100/min`"),
+        ("10rps", "`10/s`"),
+        ("1sec", "`100/1s`"),
+        ("0/s", "at least `1/s`"),
+        ("-5/s", "`5/s`"),
+    ] {
+        let output = run_tidegate(&["serve", "--http", "127.0.0.1:0", "--limit", limit]);
+        let errors = utf8_text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{limit}: {errors}");
+        assert!(errors.contains(&format!("write: {hint}")), "{limit}: {errors}");
+    }
+}
+
+#[test]
+fn file_without_a_flag_suggests_config() {
+    for command in ["serve", "doctor", "bench"] {
+        let output = run_tidegate(&[command, "rules.yaml"]);
+        let errors = utf8_text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command}: {errors}");
+        assert!(errors.contains("write '--config rules.yaml'"), "{command}: {errors}");
+    }
+    let output = run_tidegate(&["serve", "rules"]);
+    assert!(!utf8_text(&output.stderr).contains("--config rules"), "{output:?}");
+}
+
 #[test]
 fn startup_logs_each_rule_unless_many() {
     let folder = TestFolder::new();

@@ -30,6 +30,7 @@ async fn every_response_has_a_request_id() {
     let gate =
         TestGateway::start("rules: [{ id: one, key_by: global, limit: 1/h }]", upstream.address)
             .await;
+    let too_many_headers = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "x: y\r\n".repeat(101));
     let mut ids = HashSet::new();
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\r\n", 200),
@@ -38,12 +39,89 @@ async fn every_response_has_a_request_id() {
         ("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n", 405),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n", 413),
         ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na", 400),
+        ("GET / HTTP/9.9\r\nHost: a\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nHost a\r\n\r\n", 400),
+        (&too_many_headers, 431),
     ] {
         let response = exchange(&gate, request).await;
         assert_eq!(response.status, status, "{request}");
         let id = response.header("x-request-id").expect(request).to_owned();
         assert!(id.len() == 32 && ids.insert(id), "{response:?}");
     }
+}
+
+/// What follows responses of the handler on one connection, and what looks like one of hyper's
+/// responses but comes from the upstream.
+#[tokio::test]
+async fn only_unparsable_heads_get_an_added_id() {
+    let forged = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+    let upstream =
+        ScriptedUpstream::start_replying(|request| match request.starts_with("GET /up") {
+            true => UpstreamReply::SendAndClose(
+                [b"HTTP/1.1 101 OK\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", &forged[..]]
+                    .concat(),
+            ),
+            false => UpstreamReply::Send(ok_response("a")),
+        })
+        .await;
+    let gate = TestGateway::start(TEN_PER_HOUR, upstream.address).await;
+    let mut caller = gate.connect().await;
+    for _ in 0..2 {
+        let response = caller.request("GET", "/", b"").await;
+        assert_eq!(response.headers.iter().filter(|(name, _)| name == "x-request-id").count(), 1);
+    }
+    caller.send(b"GET / HTTP/1.1\r\nHost a\r\n\r\n").await;
+    let response = caller.read_response().await.unwrap();
+    assert_eq!(response.status, 400);
+    assert!(response.header("x-request-id").is_some());
+
+    let mut caller = gate.connect().await;
+    caller.send(b"GET /up HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n").await;
+    assert_eq!(caller.read_response().await.unwrap().status, 101);
+    let tunneled = caller.read_response().await.unwrap();
+    assert_eq!((tunneled.status, tunneled.header("x-request-id")), (400, None));
+}
+
+/// The status of each response in these bytes, and how often it has the header.
+fn statuses_and_ids(bytes: &str) -> Vec<(&str, usize)> {
+    let responses = bytes.split("HTTP/1.1 ").skip(1);
+    responses.map(|text| (&text[..3], text.matches("\r\nx-request-id: ").count())).collect()
+}
+
+#[tokio::test]
+async fn pipelined_responses_have_one_id_each() {
+    let upstream = ScriptedUpstream::start().await;
+    let gate = TestGateway::start(TEN_PER_HOUR, upstream.address).await;
+    let mut caller = gate.connect().await;
+    let requests = "GET / HTTP/1.1\r\nHost: a\r\n\r\nHEAD / HTTP/1.1\r\nHost: a\r\n\r\n\
+         POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nb\
+         GET / HTTP/1.1\r\nHost a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    caller.send(requests.as_bytes()).await;
+    let responses = caller.read_to_end().await;
+    let expected = [("200", 1), ("200", 1), ("100", 0), ("200", 1), ("400", 1)];
+    assert_eq!(statuses_and_ids(&responses), expected, "{responses}");
+    assert_eq!(responses.matches("hello").count(), 2, "{responses}");
+    let mut caller = gate.connect().await;
+    caller.send(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\nHost: a\r\n\r\nG=\r\n\r\n").await;
+    let responses = caller.read_to_end().await.replace("HTTP/1.0", "HTTP/1.1");
+    assert_eq!(statuses_and_ids(&responses), [("200", 1), ("400", 1)], "{responses}");
+}
+
+/// The response is larger than the buffers of the sockets, so most writes are partial.
+#[tokio::test]
+async fn unparsable_head_behind_large_response_keeps_its_bytes() {
+    let body = "0123456789abcdef".repeat(1 << 20);
+    let response = ok_response(&body);
+    let upstream =
+        ScriptedUpstream::start_replying(move |_| UpstreamReply::Send(response.clone())).await;
+    let gate = TestGateway::start(TEN_PER_HOUR, upstream.address).await;
+    let mut caller = gate.connect().await;
+    caller.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost a\r\n\r\n").await;
+    let received = caller.read_to_end().await;
+    assert_eq!(statuses_and_ids(&received), [("200", 1), ("400", 1)]);
+    let (_, rest) = received.split_once("\r\n\r\n").unwrap();
+    assert!(rest.starts_with(&body), "{:?}", rest.get(..200));
+    assert!(rest[body.len()..].starts_with("HTTP/1.1 400 Bad Request\r\nx-request-id: "));
 }
 
 #[tokio::test]

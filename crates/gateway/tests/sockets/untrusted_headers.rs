@@ -76,6 +76,27 @@ async fn headers_read_by_rules_reach_upstream_once() {
     }
 }
 
+/// An upstream that trusts `X-User-Id` must not receive a forged one.
+#[tokio::test]
+async fn identity_headers_pass_only_from_trusted_proxies() {
+    const IDENTITY: &str = "user_id: { header: x-user-id }, tier: { header: x-plan }, facts: { \
+         tenant: { header: x-tenant }, agent: { header: x-agent, trust: anyone }, \
+         credentials: { header: authorization } }";
+    let mut upstream = ScriptedUpstream::start().await;
+    let names = ["x-user-id", "x-plan", "x-tenant", "client-ip", "x-agent", "authorization"];
+    let headers: String = names.iter().map(|name| format!("{name}: 7\r\n")).collect();
+    for (proxies, passing) in [("10.9.9.9", &names[4..]), ("127.0.0.1", &names[..])] {
+        let ip = format!("ip: {{ trusted_proxies: [{proxies}], from: client-ip }}");
+        let rules = format!("identity: {{ {ip}, {IDENTITY} }}\nrules: []");
+        let gate = TestGateway::start(&rules, upstream.address).await;
+        let seen = forwarded_head(&gate, &mut upstream, &headers).await;
+        for name in names {
+            let passes = passing.contains(&name);
+            assert_eq!(seen.contains(&format!("\r\n{name}: 7\r\n")), passes, "{name}: {seen}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn passed_headers_setting_allows_override_header() {
     let mut upstream = ScriptedUpstream::start().await;

@@ -7,11 +7,12 @@
 use smallvec::SmallVec;
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::policy::{Algorithm, Meter, Policy};
-use tidegate_core::quota::Quota;
 use tidegate_core::store::GrantTerms;
 use tidegate_core::time::{Micros, Timestamp};
 
-use super::demand::DemandMeter;
+use super::demand::{DemandMeter, FEW_UNITS};
+use super::held_leases::{HeldLeases, UnitOrigin, UnspentUnits};
+use super::last_reading::{LastReading, most_parts};
 use super::seeded_bug::{BugSwitch, SeededBug};
 use super::wait_estimate::{CounterDebt, wait_until_fits};
 
@@ -21,7 +22,11 @@ pub(crate) const HOT_REQUESTS: u32 = 5;
 
 /// A counter stays leased while it has this many requests within half a lease to a lease. It is far
 /// from the number above, because a lease that is given up in between wastes units.
-const WARM_REQUESTS: u32 = 2;
+pub(super) const WARM_REQUESTS: u32 = 2;
+
+/// A lease of fewer units than this is renewed by the next request that finds none left: asked for
+/// earlier, units end unspent.
+const RENEWED_UNITS: u64 = 4;
 
 /// The leases of a node on one counter.
 #[derive(Debug)]
@@ -29,8 +34,7 @@ pub(super) struct CounterLease {
     policy: Policy,
     ttl: Micros,
     bug: BugSwitch,
-    /// Leases with units left, the soonest end first.
-    leases: SmallVec<[Lease; 2]>,
+    held: HeldLeases,
     demand: DemandMeter,
     /// The question that the store has not answered yet.
     question: Option<Question>,
@@ -42,21 +46,6 @@ pub(super) struct CounterLease {
     pause: Option<Pause>,
     /// Until when requests are charged one by one, because the store did not answer.
     direct_until: Timestamp,
-    unspent: SmallVec<[UnspentUnits; 1]>,
-    /// Units of ended leases that are not worth returning, since they were last taken.
-    expired: u64,
-}
-
-/// Units that the store has charged and this node may spend.
-#[derive(Clone, Copy, Debug)]
-struct Lease {
-    left: u64,
-    granted: u64,
-    /// When the store charged the units, by its clock. It identifies the lease, and dates every
-    /// charge made on it: dated by the decision, a later refund would give back too much.
-    granted_at: Timestamp,
-    /// From when the units must not be spent, by the lease clock.
-    ends_at: Timestamp,
 }
 
 /// A question to the store.
@@ -67,14 +56,14 @@ pub(super) struct Question {
     /// The smallest grant that is useful.
     pub(super) least: u64,
     pub(super) terms: GrantTerms,
+    /// What the node needs: more than it asks for while the store is short.
+    wanted: u64,
     nodes: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LastAnswer {
-    reading: Reading,
-    /// When the answer was processed.
-    at: Timestamp,
+    view: LastReading,
     /// The smallest grant that the question asked for.
     least: u64,
     /// Units of the last grant.
@@ -89,13 +78,6 @@ struct Pause {
     until: Timestamp,
     /// Requests that cost less were not refused, so they may ask.
     min_cost: u64,
-}
-
-/// Units to return to the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UnspentUnits {
-    pub(super) units: u64,
-    pub(super) granted_at: Timestamp,
 }
 
 /// The result of [`CounterLease::take`].
@@ -126,15 +108,13 @@ impl CounterLease {
             policy,
             ttl,
             bug,
-            leases: SmallVec::new(),
+            held: HeldLeases::default(),
             demand,
             question: None,
             questions: first_question,
             last: None,
             pause: None,
             direct_until: Timestamp::EPOCH,
-            unspent: SmallVec::new(),
-            expired: 0,
         }
     }
 
@@ -148,7 +128,7 @@ impl CounterLease {
 
     /// The units that the node holds.
     pub(super) fn units_left(&self) -> u64 {
-        self.leases.iter().map(|lease| lease.left).sum()
+        self.held.units()
     }
 
     /// The question in flight, if any.
@@ -166,9 +146,7 @@ impl CounterLease {
     /// Takes units for a request whose demand is already recorded.
     pub(super) fn try_take(&mut self, cost: u64, nodes: u32, now: Timestamp) -> Take {
         self.drop_ended(now);
-        if let Some(lease) = self.leases.iter_mut().find(|lease| lease.left >= cost) {
-            lease.left -= cost;
-            let granted_at = lease.granted_at;
+        if let Some(UnitOrigin { granted_at, .. }) = self.held.spend(cost) {
             if self.should_renew(now) {
                 self.ask(1, nodes, now);
             }
@@ -204,10 +182,14 @@ impl CounterLease {
             true => now,
             false => question.asked_at,
         };
-        self.add_lease(granted, reading.now, from.plus(span), now);
-        let most = u64::from(question.terms.most);
-        let room = reading.remaining.saturating_add(granted);
-        let short = granted < most && room < most.saturating_mul(4 * question.nodes);
+        self.held.add(granted, UnitOrigin::own(reading.now), from.plus(span));
+        self.drop_ended(now);
+        let (wanted, room) = (question.wanted, reading.remaining.saturating_add(granted));
+        let short = match u64::from(question.terms.most) < wanted {
+            // The node asked for less than it needs.
+            true => room < (wanted * question.nodes).min(self.policy.limit() / 2),
+            false => granted < wanted && room < wanted.saturating_mul(4 * question.nodes),
+        };
         let min_cost = if granted == 0 { question.least } else { 0 };
         let until = match self.policy.algorithm() {
             // The next window is full, so there is nothing to wait for beyond this one.
@@ -218,31 +200,31 @@ impl CounterLease {
         };
         self.pause = short.then_some(Pause { until, min_cost });
         let (least, had_room) = (question.least, granted > 0);
-        self.last = Some(LastAnswer { reading, at: now, least, granted, had_room });
+        let view = LastReading { reading, at: now };
+        self.last = Some(LastAnswer { view, least, granted, had_room });
     }
 
     /// Processes the store's answer to a request that it decided, unless a later answer is known.
     pub(super) fn on_direct_answer(&mut self, cost: u64, reading: Reading, now: Timestamp) {
-        if let Some(last) = self.last.as_mut().filter(|last| reading.now >= last.reading.now) {
+        if let Some(last) = self.last.as_mut().filter(|last| reading.now >= last.view.reading.now) {
             let had_room = reading.verdict == Verdict::Allow;
-            *last = LastAnswer { reading, at: now, least: cost, had_room, ..*last };
+            let view = LastReading { reading, at: now };
+            *last = LastAnswer { view, least: cost, had_room, ..*last };
         }
     }
 
     /// Returns units that a request took and does not use to their lease. `false` if it has ended.
     pub(super) fn give_back(&mut self, cost: u64, granted_at: Timestamp, now: Timestamp) -> bool {
-        let live = |lease: &&mut Lease| lease.granted_at == granted_at && now < lease.ends_at;
-        let lease = self.leases.iter_mut().find(live);
-        let Some(lease) = lease else { return false };
-        lease.left = lease.left.saturating_add(cost).min(lease.granted);
-        self.demand.forget(cost, now);
-        true
+        let is_back = self.held.give_back(cost, UnitOrigin::own(granted_at), now);
+        if is_back {
+            self.demand.forget(cost, now);
+        }
+        is_back
     }
 
     /// Whether units taken from this lease may still be spent.
     pub(super) fn is_live(&self, granted_at: Timestamp, now: Timestamp) -> bool {
-        self.bug.has(SeededBug::StaleVerdict)
-            || self.leases.iter().any(|lease| lease.granted_at == granted_at && now < lease.ends_at)
+        self.bug.has(SeededBug::StaleVerdict) || self.held.is_live(UnitOrigin::own(granted_at), now)
     }
 
     /// Ends expired leases, and gives up the others once there are no more requests. Returns
@@ -253,25 +235,23 @@ impl CounterLease {
         if self.question.is_none() && self.demand.recent_requests(now) == 0 {
             self.retire(now);
         }
-        self.question.is_some() || !self.leases.is_empty() || !self.is_cold(now)
+        self.question.is_some() || !self.held.is_empty() || !self.is_cold(now)
     }
 
     /// Gives up all leases.
     pub(super) fn retire(&mut self, now: Timestamp) {
-        let store_now = self.store_now(now);
-        for lease in std::mem::take(&mut self.leases) {
-            self.give_up(lease, store_now);
-        }
+        let (policy, store_now) = (&self.policy, store_now(&self.last, now));
+        self.held.end_all(|unspent| unspent.is_worth_returning(policy, store_now));
     }
 
     /// The units to return to the store.
     pub(super) fn take_unspent(&mut self) -> SmallVec<[UnspentUnits; 1]> {
-        std::mem::take(&mut self.unspent)
+        self.held.take_unspent()
     }
 
     /// The units that are lost, because they are not worth returning.
     pub(super) fn take_expired(&mut self) -> u64 {
-        std::mem::take(&mut self.expired)
+        self.held.take_expired().iter().map(|expired| expired.units).sum()
     }
 
     /// The reading of a request that was admitted on a lease, or refused because the store is
@@ -279,14 +259,14 @@ impl CounterLease {
     pub(super) fn reading(&self, cost: u64, refused: bool, now: Timestamp) -> Reading {
         let limit = self.policy.limit();
         let Some(last) = &self.last else { return Reading { limit, ..Reading::default() } };
-        let passed = now.since(last.at);
+        let passed = now.since(last.view.at);
         let less = |span: Micros| Micros::new(span.get().saturating_sub(passed.get()));
-        let remaining = last.reading.remaining.saturating_add(self.units_left()).min(limit);
+        let remaining = last.view.reading.remaining.saturating_add(self.units_left()).min(limit);
         let reading = Reading {
             limit,
             remaining,
-            reset_after: less(last.reading.reset_after),
-            now: last.reading.now.plus(passed),
+            reset_after: less(last.view.reading.reset_after),
+            now: last.view.store_now(now),
             ..Reading::default()
         };
         if !refused {
@@ -298,7 +278,8 @@ impl CounterLease {
     }
 
     /// Asks before the units are used up: when a quarter is left, or when the lease is about to
-    /// end. A lease that ends with its window cannot be renewed before that.
+    /// end. A lease that ends with its window cannot be renewed before that, and one of few units is
+    /// not.
     fn should_renew(&mut self, now: Timestamp) -> bool {
         if self.question.is_some() || now < self.direct_until || self.is_paused(1, now) {
             return false;
@@ -306,24 +287,31 @@ impl CounterLease {
         let granted = self.last.map_or(0, |last| last.granted);
         let soon = now.plus(Micros::new(self.ttl.get() / 8));
         let renewable = self.policy.algorithm() != Algorithm::FixedWindow;
-        let ends_soon = renewable && self.leases.iter().all(|lease| lease.ends_at <= soon);
-        self.units_left() * 4 <= granted || ends_soon
+        let ends_soon = renewable && self.held.all_end_by(soon);
+        granted >= RENEWED_UNITS && (self.units_left() * 4 <= granted || ends_soon)
     }
 
     fn ask(&mut self, least: u64, nodes: u32, now: Timestamp) {
         let wanted =
             self.demand.wanted_units(self.pause.is_some(), now).max(least).min(self.policy.limit());
         let nodes = u64::from(nodes.max(1));
+        // What is left at the end of a bucket's lease has drained, so it is lost.
+        let spares_few = self.pause.is_some() && self.policy.algorithm().is_bucket();
+        let most = match spares_few && wanted <= FEW_UNITS {
+            true => wanted.saturating_sub(2).max(least),
+            false => wanted,
+        };
         self.questions += 1;
         self.question = Some(Question {
             number: self.questions,
             asked_at: now,
             least,
             terms: GrantTerms {
-                most: u32::try_from(wanted).unwrap_or(u32::MAX),
+                most: u32::try_from(most).unwrap_or(u32::MAX),
                 leave: 0,
                 part: self.part(nodes, now),
             },
+            wanted,
             nodes,
         });
     }
@@ -335,70 +323,23 @@ impl CounterLease {
         Micros::new(span.max(1))
     }
 
-    /// At most one in this many units of the store's room is asked for, so that one node leaves
-    /// some for the others. A node that paces itself asks once in half a lease, so it may take what
-    /// becomes available in half a lease even if it is the only one with demand. Otherwise a small
-    /// burst is never used up.
+    /// At most one in this many units of the store's room is asked for.
     fn part(&self, nodes: u64, now: Timestamp) -> u64 {
-        let (most, pace) = (2 * nodes, self.pace().get());
-        let Some(last) = &self.last else { return most };
-        let Quota { requests, window, .. } = *self.policy.quota();
-        let refilled = |span: u64| {
-            let units = u128::from(requests) * u128::from(span) / u128::from(window.get());
-            u64::try_from(units).unwrap_or(u64::MAX)
-        };
-        let part = match self.policy.meter() {
-            // What is left must last until the window ends.
-            Meter::Fixed => (window.get() - self.store_now(now).as_micros() % window.get()) / pace,
-            _ => {
-                let room =
-                    last.reading.remaining.saturating_add(refilled(now.since(last.at).get()));
-                room.min(self.policy.limit()) / (refilled(pace) + 1)
-            }
-        };
-        part.clamp(1, most)
-    }
-
-    fn add_lease(&mut self, granted: u64, at: Timestamp, ends_at: Timestamp, now: Timestamp) {
-        if granted == 0 {
-            return;
+        match &self.last {
+            // Room of a log that no node takes at once is lost.
+            Some(_) if self.pause.is_some() && *self.policy.meter() == Meter::Log => 1,
+            Some(last) => last.view.part(&self.policy, 0, self.pace(), nodes, now),
+            None => most_parts(nodes),
         }
-        let known = self.leases.iter_mut().find(|lease| lease.granted_at == at);
-        let lease = Lease { left: granted, granted, granted_at: at, ends_at };
-        match known {
-            // Two grants within one microsecond cannot be distinguished.
-            Some(known) => {
-                known.left += granted;
-                known.granted += granted;
-                known.ends_at = known.ends_at.min(ends_at);
-            }
-            None => self.leases.push(lease),
-        }
-        self.leases.sort_by_key(|lease| lease.ends_at);
-        self.drop_ended(now);
     }
 
     fn drop_ended(&mut self, now: Timestamp) {
-        if self.leases.first().is_none_or(|lease| now < lease.ends_at) {
+        if self.bug.has(SeededBug::ExpiredLeaseSpent) && self.held.count() == 1 {
             return;
         }
-        if self.bug.has(SeededBug::ExpiredLeaseSpent) && self.leases.len() == 1 {
-            return;
-        }
-        let ended = self.leases.iter().take_while(|lease| lease.ends_at <= now).count();
-        let store_now = self.store_now(now);
-        for lease in self.leases.drain(..ended).collect::<SmallVec<[Lease; 2]>>() {
-            self.give_up(lease, store_now);
-        }
-    }
-
-    /// Returns what is left of a lease to the store, if at least one whole unit comes back.
-    fn give_up(&mut self, lease: Lease, store_now: Timestamp) {
-        if self.policy.is_worth_refunding(lease.left, lease.granted_at, store_now) {
-            self.unspent.push(UnspentUnits { units: lease.left, granted_at: lease.granted_at });
-        } else {
-            self.expired = self.expired.saturating_add(lease.left);
-        }
+        let (policy, last) = (&self.policy, &self.last);
+        self.held
+            .end_expired(now, |unspent| unspent.is_worth_returning(policy, store_now(last, now)));
     }
 
     fn is_paused(&self, cost: u64, now: Timestamp) -> bool {
@@ -409,21 +350,22 @@ impl CounterLease {
     fn is_cold(&mut self, now: Timestamp) -> bool {
         self.demand.recent_requests(now) < WARM_REQUESTS
     }
+}
 
-    /// The store's clock, estimated from its last answer.
-    fn store_now(&self, now: Timestamp) -> Timestamp {
-        self.last.map_or(Timestamp::EPOCH, |last| last.reading.now.plus(now.since(last.at)))
-    }
+/// The store's clock, estimated from its last answer.
+fn store_now(last: &Option<LastAnswer>, now: Timestamp) -> Timestamp {
+    last.map_or(Timestamp::EPOCH, |last| last.view.store_now(now))
 }
 
 impl LastAnswer {
     /// How long after the answer a request with this cost passes at the store, if nothing else is
     /// charged.
     fn wait_for(&self, policy: &Policy, cost: u64) -> Micros {
-        match self.reading.retry {
+        let reading = &self.view.reading;
+        match reading.retry {
             Retry::After(wait) if cost <= self.least => wait,
-            _ if self.had_room => wait_until_fits(&self.reading, policy, cost, CounterDebt::None),
-            _ => wait_until_fits(&self.reading, policy, cost, CounterDebt::Possible),
+            _ if self.had_room => wait_until_fits(reading, policy, cost, CounterDebt::None),
+            _ => wait_until_fits(reading, policy, cost, CounterDebt::Possible),
         }
     }
 }

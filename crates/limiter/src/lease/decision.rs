@@ -10,6 +10,8 @@ use tidegate_core::store::{Charge, Op, Role, Store};
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{Consistency, Rule, RuleSet};
 
+use super::held_leases::UnitOrigin;
+use super::lease_book::LeaseRequest;
 use super::seeded_bug::SeededBug;
 use crate::decision::CounterLocation;
 use crate::limiter::{Limiter, has_local_rule};
@@ -55,8 +57,8 @@ impl<S: Store, L: Store> Limiter<S, L> {
         if !plan.charges.iter().zip(&states).all(local) || self.mirrors(plan, rules) {
             return Some(states);
         }
-        record_results(counters, plan, &states);
         plan.answered_by = answered_locally(plan, rules, |_| true);
+        record_results(counters, plan, &states);
         None
     }
 
@@ -80,6 +82,9 @@ impl<S: Store, L: Store> Limiter<S, L> {
         loop {
             let which = indices_for_store(&states);
             if !which.is_empty() && !self.charge_at_store(counters, plan, rules, &which).await {
+                if self.borrow_for_refused(counters, plan, rules, &mut states) {
+                    continue;
+                }
                 // The refused call charged nothing. Few requests have charges of earlier rounds.
                 self.undo_charges(plan, rules).await;
                 return refuse_locally(counters, plan, rules, &states);
@@ -167,6 +172,43 @@ impl<S: Store, L: Store> Limiter<S, L> {
         !part.readings.iter().any(|reading| reading.verdict.refuses())
     }
 
+    /// Takes units of other regions for the charges that the store has just refused. Returns
+    /// whether that admits all of them; the others of the same call are then charged again.
+    fn borrow_for_refused(
+        &self,
+        counters: &NodeCounters,
+        plan: &ChargePlan<'_>,
+        rules: &Arc<RuleSet>,
+        states: &mut ChargeStates,
+    ) -> bool {
+        if plan.answered_by != AnsweredBy::Store {
+            return false;
+        }
+        let nodes = self.store.node_count();
+        for i in indices_for_store(states) {
+            let reading = *plan.reading_of(i);
+            if plan.is_charged(i) {
+                // It is charged also if the request is refused.
+                states[i] = ChargeState::Uncounted;
+            }
+            if !reading.verdict.refuses() {
+                continue;
+            }
+            let (Some(answer), Some(NodeMode::Leased { ttl })) =
+                (reading.numbers, NodeMode::of_charge(plan, rules, i))
+            else {
+                return false;
+            };
+            let (charge, rule) = (&plan.charges[i], plan.rule_index(i));
+            let request = LeaseRequest { charge, rules, rule, ttl, nodes };
+            let Some(spent) = counters.leases.borrow_for_refused(request, answer) else {
+                return false;
+            };
+            states[i] = spent.into();
+        }
+        true
+    }
+
     /// Passes the store's answers on to the node's counters. A reading then says what is left
     /// for this node: with the units that it holds, without those that it has not flushed.
     fn update_views(
@@ -206,10 +248,11 @@ impl<S: Store, L: Store> Limiter<S, L> {
     ) -> bool {
         let mut ended = false;
         for i in 0..states.len() {
-            let ChargeState::Spent(granted_at, _) = states[i] else { continue };
-            if !counters.leases.is_live(plan.charges[i].key.fingerprint, granted_at) {
+            let ChargeState::Spent(origin, _) = states[i] else { continue };
+            let Charge { key, cost, .. } = plan.charges[i];
+            if !counters.leases.is_live(key.fingerprint, origin) {
                 ended = true;
-                counters.leases.count_expired(plan.charges[i].cost);
+                counters.leases.count_expired(key.fingerprint, cost, origin);
                 let nodes = self.store.node_count();
                 states[i] = match counters.decide_charge(plan, rules, i, nodes, false) {
                     ChargeState::Wait(_) => ChargeState::Store,
@@ -244,8 +287,12 @@ impl<S: Store, L: Store> Limiter<S, L> {
         let Some(local) = self.local.as_ref().filter(|_| has_local_rule(plan, rules)) else {
             return;
         };
-        let spent =
-            |i: &usize| matches!(states[*i], ChargeState::Spent(..) | ChargeState::Admitted(..));
+        // Units of another region do not count against the share of this one.
+        let spent = |i: &usize| match states[*i] {
+            ChargeState::Spent(origin, _) => origin.lender.is_none(),
+            ChargeState::Admitted(..) => true,
+            _ => false,
+        };
         let spent: SmallVec<[usize; 4]> = (0..states.len()).filter(spent).collect();
         self.sync_node_count().await;
         let numbers = plan.numbers();
@@ -305,18 +352,22 @@ fn answered_locally(
     }
 }
 
-/// Sets the readings of the charges that the node decided, and records what was charged.
+/// Sets the readings of the charges that the node decided, and records what was charged. Units of
+/// another region are named as what decided, unless a store did not answer.
 fn record_results(counters: &NodeCounters, plan: &mut ChargePlan<'_>, states: &ChargeStates) {
     for (i, state) in states.iter().enumerate() {
         let charge = plan.charges[i];
         match *state {
-            ChargeState::Spent(granted_at, reading) => {
-                let dated = match counters.leases.bug.has(SeededBug::RefundDatedByDecision) {
+            ChargeState::Spent(origin, reading) => {
+                let granted_at = match counters.leases.bug.has(SeededBug::RefundDatedByDecision) {
                     true => reading.now,
-                    false => granted_at,
+                    false => origin.granted_at,
                 };
                 plan.set_reading(i, reading);
-                plan.record_charge(i, CounterLocation::Lease(dated));
+                plan.record_charge(i, CounterLocation::Lease(UnitOrigin { granted_at, ..origin }));
+                if origin.lender.is_some() && plan.answered_by != AnsweredBy::Fallback {
+                    plan.answered_by = AnsweredBy::Borrowed;
+                }
             }
             ChargeState::Admitted(flush, reading) => {
                 plan.set_reading(i, reading);

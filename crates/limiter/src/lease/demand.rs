@@ -3,7 +3,7 @@
 use tidegate_core::time::{Micros, Timestamp};
 
 /// Fewer units than this vary too much for a margin.
-const FEW_UNITS: u64 = 16;
+pub(super) const FEW_UNITS: u64 = 16;
 
 /// The demand of the current slot and of the one before it.
 #[derive(Clone, Copy, Debug)]

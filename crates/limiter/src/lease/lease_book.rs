@@ -11,9 +11,13 @@ use tidegate_core::store::Charge;
 use tidegate_core::time::{Micros, Timestamp};
 use tidegate_rules::{Rule, RuleSet};
 
-use super::counter_lease::{CounterLease, HOT_REQUESTS, Question, Take, UnspentUnits};
-use super::counter_shards::CounterShards;
+use super::borrow_book::lends_alike;
+use super::counter_borrow::CounterBorrow;
+use super::counter_lease::{CounterLease, HOT_REQUESTS, Question, Take, WARM_REQUESTS};
+use super::counter_shards::{CounterShard, CounterShards};
+use super::held_leases::{UnitOrigin, UnspentUnits};
 use super::hot_counters::HotCounters;
+use super::lenders::Lenders;
 use super::seeded_bug::BugSwitch;
 use super::task_queue::{LeaseTask, LeaseTaskKind, TaskQueue};
 use super::{LeaseClock, LeaseStats};
@@ -21,11 +25,12 @@ use super::{LeaseClock, LeaseStats};
 /// The leases of this node.
 #[derive(Debug)]
 pub(crate) struct LeaseBook {
-    clock: LeaseClock,
-    shards: CounterShards<LeasedCounter>,
+    pub(super) clock: LeaseClock,
+    pub(super) shards: CounterShards<LeasedCounter>,
     max_counters_per_shard: usize,
     hot: HotCounters,
     pub(super) tasks: Arc<TaskQueue>,
+    pub(super) lenders: Lenders,
     stats: LeaseCounters,
     /// The number of counters created so far.
     counters: AtomicU64,
@@ -34,10 +39,12 @@ pub(crate) struct LeaseBook {
 
 /// A counter with the rule that it belongs to.
 #[derive(Debug)]
-struct LeasedCounter {
-    lease: CounterLease,
-    rules: Arc<RuleSet>,
-    rule: u32,
+pub(super) struct LeasedCounter {
+    pub(super) lease: CounterLease,
+    /// What the node borrows of it, if its rule borrows.
+    pub(super) borrow: Option<Box<CounterBorrow>>,
+    pub(super) rules: Arc<RuleSet>,
+    pub(super) rule: u32,
     /// Requests that wait for an answer.
     waiting: Vec<Waker>,
 }
@@ -66,8 +73,8 @@ pub(crate) struct LeaseRequest<'a> {
 /// The outcome of a request for units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakeOutcome {
-    /// Units were spent that the store granted at this instant.
-    Spent { granted_at: Timestamp, reading: Reading },
+    /// Units of this lease were spent.
+    Spent { origin: UnitOrigin, reading: Reading },
     /// The store is short.
     Refused(Reading),
     /// The answer to this question decides.
@@ -87,6 +94,7 @@ impl LeaseBook {
             max_counters_per_shard: CounterShards::<LeasedCounter>::max_per_shard(max_bytes),
             hot: HotCounters::new(),
             tasks,
+            lenders: Lenders::default(),
             stats: LeaseCounters::default(),
             counters: AtomicU64::new(0),
             bug: BugSwitch::default(),
@@ -98,19 +106,14 @@ impl LeaseBook {
         let now = self.clock.now();
         let (key, cost) = (request.charge.key.fingerprint, request.charge.cost);
         let mut shard = self.shards.lock(key);
-        let counter = match shard.get_mut(&key) {
-            Some(counter) => counter,
-            None => {
-                let requests = self.hot.count(key, request.ttl, now);
-                if requests < HOT_REQUESTS || shard.len() >= self.max_counters_per_shard {
-                    return TakeOutcome::Direct;
-                }
-                // The request itself is recorded below.
-                let counter = self.new_counter(&request, requests - 1, now);
-                shard.entry(key).or_insert(counter)
-            }
+        let is_hot = || {
+            let requests = self.hot.count(key, request.ttl, now);
+            // The request itself is recorded below.
+            (requests >= HOT_REQUESTS).then(|| requests - 1)
         };
-        self.follow_rules(counter, &request, now);
+        let Some(counter) = self.counter(&mut shard, &request, is_hot, now) else {
+            return TakeOutcome::Direct;
+        };
         let asked_before = counter.lease.question().map(|question| question.number);
         let take = match first {
             true => counter.lease.take(cost, request.nodes, now),
@@ -119,12 +122,18 @@ impl LeaseBook {
         let outcome = match take {
             Take::Spent(granted_at) => {
                 self.stats.spent.fetch_add(cost, Relaxed);
-                TakeOutcome::Spent { granted_at, reading: counter.lease.reading(cost, false, now) }
+                let reading = counter.reading(cost, false, now);
+                TakeOutcome::Spent { origin: UnitOrigin::own(granted_at), reading }
             }
-            Take::Refused => {
-                self.stats.refused.fetch_add(1, Relaxed);
-                TakeOutcome::Refused(counter.lease.reading(cost, true, now))
-            }
+            Take::Refused => match self.borrow(key, counter, cost, request.nodes, now) {
+                Some(origin) => {
+                    TakeOutcome::Spent { origin, reading: counter.reading(cost, false, now) }
+                }
+                None => {
+                    self.stats.refused.fetch_add(1, Relaxed);
+                    TakeOutcome::Refused(counter.reading(cost, true, now))
+                }
+            },
             Take::Wait(question) => TakeOutcome::Wait { question },
             Take::Direct => TakeOutcome::Direct,
         };
@@ -135,11 +144,15 @@ impl LeaseBook {
     }
 
     /// Returns units that a request took and does not use to their lease. `false` if it has ended.
-    pub(crate) fn give_back(&self, key: Fingerprint, cost: u64, granted_at: Timestamp) -> bool {
+    pub(crate) fn give_back(&self, key: Fingerprint, cost: u64, origin: UnitOrigin) -> bool {
         let now = self.clock.now();
         let mut shard = self.shards.lock(key);
-        let counter = shard.get_mut(&key);
-        let back = counter.is_some_and(|counter| counter.lease.give_back(cost, granted_at, now));
+        let Some(counter) = shard.get_mut(&key) else { return false };
+        if origin.lender.is_some() {
+            let borrow = counter.borrow.as_mut();
+            return borrow.is_some_and(|borrow| borrow.give_back(cost, origin, now));
+        }
+        let back = counter.lease.give_back(cost, origin.granted_at, now);
         if back {
             self.stats.spent.fetch_sub(cost, Relaxed);
         }
@@ -147,16 +160,24 @@ impl LeaseBook {
     }
 
     /// Counts units that a request took and does not use, because their lease has ended.
-    pub(crate) fn count_expired(&self, cost: u64) {
+    pub(crate) fn count_expired(&self, key: Fingerprint, cost: u64, origin: UnitOrigin) {
+        if let Some(lender) = origin.lender {
+            let mut shard = self.shards.lock(key);
+            let borrow = shard.get_mut(&key).and_then(|counter| counter.borrow.as_mut());
+            return borrow.into_iter().for_each(|borrow| borrow.count_expired(cost, lender));
+        }
         self.stats.spent.fetch_sub(cost, Relaxed);
         self.stats.expired.fetch_add(cost, Relaxed);
     }
 
     /// Whether units taken from this lease may still be spent.
-    pub(crate) fn is_live(&self, key: Fingerprint, granted_at: Timestamp) -> bool {
+    pub(crate) fn is_live(&self, key: Fingerprint, origin: UnitOrigin) -> bool {
         let now = self.clock.now();
         let shard = self.shards.lock(key);
-        shard.get(&key).is_some_and(|counter| counter.lease.is_live(granted_at, now))
+        shard.get(&key).is_some_and(|counter| match origin.lender {
+            None => counter.lease.is_live(origin.granted_at, now),
+            Some(_) => counter.borrow.as_ref().is_some_and(|it| it.is_live(origin, now)),
+        })
     }
 
     /// Processes the store's answer to a question, and wakes the requests that wait for it.
@@ -175,6 +196,7 @@ impl LeaseBook {
             return;
         };
         counter.lease.on_answer(question, answer, now);
+        answer.iter().for_each(|reading| self.lenders.set_own_clock(reading, now));
         let waiting = std::mem::take(&mut counter.waiting);
         self.enqueue(key, counter, None);
         drop(shard);
@@ -188,7 +210,7 @@ impl LeaseBook {
         let key = charge.key.fingerprint;
         self.shards.lock(key).get_mut(&key).map_or(0, |counter| {
             counter.lease.on_direct_answer(charge.cost, reading, now);
-            counter.lease.units_left()
+            counter.units_left()
         })
     }
 
@@ -210,13 +232,15 @@ impl LeaseBook {
     /// Ends expired leases, and forgets counters that get no more requests.
     pub(crate) fn sweep(&self) {
         let now = self.clock.now();
-        for mut shard in self.shards.iter() {
-            shard.retain(|key, counter| {
-                let stays = counter.lease.sweep(now);
-                self.enqueue(*key, counter, None);
-                stays
-            });
-        }
+        self.shards.sweep(now, |key, counter| {
+            let borrows = counter.borrow.as_mut().is_some_and(|borrow| borrow.sweep(now));
+            let stays = counter.lease.sweep(now) || borrows;
+            self.enqueue(*key, counter, None);
+            if !stays {
+                self.collect_totals(counter);
+            }
+            stays.then(|| counter.period())
+        });
     }
 
     /// Gives up the leases of all counters that `keep` rejects. It receives the rule set and the
@@ -227,6 +251,7 @@ impl LeaseBook {
             for (key, counter) in shard.iter_mut() {
                 if !keep(&counter.rules, counter.rule) {
                     counter.lease.retire(now);
+                    counter.borrow.iter_mut().for_each(|borrow| borrow.retire(now));
                     self.enqueue(*key, counter, None);
                     #[cfg(feature = "seeded-bugs")]
                     if self.bug.has(super::SeededBug::EditResetsUsage) {
@@ -239,8 +264,9 @@ impl LeaseBook {
 
     pub(crate) fn forget(&self, key: Fingerprint) {
         let mut shard = self.shards.lock(key);
-        if let Some(counter) = shard.remove(&key) {
+        if let Some(mut counter) = shard.remove(&key) {
             drop(shard);
+            self.collect_totals(&mut counter);
             self.stats.expired.fetch_add(counter.lease.units_left(), Relaxed);
             counter.waiting.into_iter().for_each(Waker::wake);
         }
@@ -280,14 +306,50 @@ impl LeaseBook {
     pub(crate) fn for_each_counter(&self, mut visit: impl FnMut(&Rule, u64)) {
         for shard in self.shards.iter() {
             for counter in shard.values() {
-                visit(&counter.rules[counter.rule], counter.lease.units_left());
+                visit(&counter.rules[counter.rule], counter.units_left());
             }
         }
     }
 
     /// The units that this node holds of a counter.
     pub(crate) fn units_held(&self, key: Fingerprint) -> u64 {
-        self.shards.lock(key).get(&key).map_or(0, |counter| counter.lease.units_left())
+        self.shards.lock(key).get(&key).map_or(0, LeasedCounter::units_left)
+    }
+
+    /// Allows borrowing from these regions, in the same memory.
+    pub(crate) fn set_lenders(&mut self, lenders: Lenders, max_bytes: usize) {
+        let bytes = Self::COUNTER_BYTES + CounterBorrow::bytes(lenders.count());
+        let counters = max_bytes / bytes;
+        self.max_counters_per_shard =
+            CounterShards::<LeasedCounter>::max_per_shard(counters * Self::COUNTER_BYTES);
+        self.lenders = lenders;
+    }
+
+    /// The counter of a request under the request's rules. For a new one, `seen` returns the
+    /// requests so far, or `None` if they are too few. `None` also if there is no memory for it.
+    pub(super) fn counter<'s>(
+        &self,
+        shard: &'s mut CounterShard<LeasedCounter>,
+        request: &LeaseRequest<'_>,
+        seen: impl FnOnce() -> Option<u32>,
+        now: Timestamp,
+    ) -> Option<&'s mut LeasedCounter> {
+        let key = request.charge.key.fingerprint;
+        let is_full = shard.len() >= self.max_counters_per_shard;
+        let counter = shard.get_or_try_insert_with(key, now, || {
+            let seen = seen().filter(|_| !is_full)?;
+            let counter = self.new_counter(request, seen, now);
+            Some((counter.period(), counter))
+        })?;
+        self.follow_rules(counter, request, now);
+        Some(counter)
+    }
+
+    /// Whether the store refuses requests of a counter so often that borrowed units would be spent.
+    pub(super) fn is_often_refused(&self, key: Fingerprint, ttl: Micros, now: Timestamp) -> bool {
+        // Counted apart from the counter's requests.
+        let refusals = Fingerprint { lo: key.lo.rotate_left(32), ..key };
+        self.hot.count(refusals, ttl, now) >= WARM_REQUESTS
     }
 
     fn new_counter(&self, request: &LeaseRequest<'_>, seen: u32, now: Timestamp) -> LeasedCounter {
@@ -296,6 +358,7 @@ impl LeaseBook {
         let first_question = self.counters.fetch_add(1, Relaxed) << 32;
         LeasedCounter {
             lease: CounterLease::new(policy, request.ttl, self.bug, seen, first_question, now),
+            borrow: self.new_borrow(&request.rules[request.rule], first_question, now),
             rules: Arc::clone(request.rules),
             rule: request.rule,
             waiting: Vec::new(),
@@ -312,11 +375,15 @@ impl LeaseBook {
         if Arc::ptr_eq(&counter.rules, request.rules) && counter.rule == request.rule {
             return;
         }
-        let same =
-            counter.lease.policy() == request.charge.policy && counter.lease.ttl() == request.ttl;
+        let (before, after) = (&counter.rules[counter.rule], &request.rules[request.rule]);
+        let same = counter.lease.policy() == request.charge.policy
+            && counter.lease.ttl() == request.ttl
+            && lends_alike(before, after);
         if !same {
             counter.lease.retire(now);
+            counter.borrow.iter_mut().for_each(|borrow| borrow.retire(now));
             self.enqueue(request.charge.key.fingerprint, counter, None);
+            self.collect_totals(counter);
             let waiting = std::mem::take(&mut counter.waiting);
             *counter = self.new_counter(request, HOT_REQUESTS - 1, now);
             waiting.into_iter().for_each(Waker::wake);
@@ -330,15 +397,42 @@ impl LeaseBook {
             self.stats.questions.fetch_add(1, Relaxed);
             self.push_task(key, counter, LeaseTaskKind::Ask { question: number, least, terms });
         }
-        for UnspentUnits { units, granted_at } in counter.lease.take_unspent() {
+        for UnspentUnits { units, origin } in counter.lease.take_unspent() {
             self.stats.returned.fetch_add(units, Relaxed);
+            let granted_at = origin.granted_at;
             self.push_task(key, counter, LeaseTaskKind::Return { units, granted_at });
         }
         self.stats.expired.fetch_add(counter.lease.take_expired(), Relaxed);
+        self.enqueue_borrowed(key, counter);
     }
 
     fn push_task(&self, key: Fingerprint, counter: &LeasedCounter, kind: LeaseTaskKind) {
         let (rules, policy) = (Arc::clone(&counter.rules), *counter.lease.policy());
         self.tasks.push_lease(LeaseTask { rules, rule: counter.rule, key, policy, kind });
+    }
+}
+
+impl LeasedCounter {
+    /// The shortest of its leases.
+    fn period(&self) -> Micros {
+        let ttl = self.lease.ttl();
+        self.borrow.as_ref().map_or(ttl, |borrow| ttl.min(borrow.ttl()))
+    }
+
+    /// The units that the node holds, also of other regions' shares.
+    fn units_left(&self) -> u64 {
+        self.lease.units_left().saturating_add(self.borrowed_units())
+    }
+
+    /// The units that the node holds of other regions' shares.
+    pub(super) fn borrowed_units(&self) -> u64 {
+        self.borrow.as_ref().map_or(0, |borrow| borrow.units_left())
+    }
+
+    /// The reading of a request that the node decided, with what it has borrowed.
+    fn reading(&self, cost: u64, refused: bool, now: Timestamp) -> Reading {
+        let reading = self.lease.reading(cost, refused, now);
+        let remaining = reading.remaining.saturating_add(self.borrowed_units());
+        Reading { remaining: remaining.min(reading.limit), ..reading }
     }
 }

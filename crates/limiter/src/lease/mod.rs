@@ -14,12 +14,19 @@
 //!
 //! [`Policy::lending`]: tidegate_core::policy::Policy::lending
 
+mod borrow_batch;
+mod borrow_book;
+mod borrow_stats;
+mod counter_borrow;
 mod counter_lease;
 mod counter_shards;
 mod decision;
 mod demand;
+mod held_leases;
 mod hot_counters;
+mod last_reading;
 mod lease_book;
+mod lenders;
 mod seeded_bug;
 mod task_queue;
 mod wait_estimate;
@@ -28,7 +35,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tidegate_core::decision::Reading;
-use tidegate_core::store::{Charge, Op, Store};
+use tidegate_core::store::{GrantTerms, Op, Store};
 use tidegate_core::time::Timestamp;
 use tidegate_rules::{Facts, Rule, RuleSet};
 
@@ -38,11 +45,18 @@ use crate::refund::refund_charges;
 use crate::write_behind::{AsyncRequest, AsyncStats};
 use task_queue::StoreTaskKind;
 
+pub use borrow_batch::{BorrowBatch, BorrowReport};
+pub(crate) use borrow_book::lends_alike;
+pub use borrow_stats::{BorrowStats, BorrowedUnits, LenderStats, RuleBorrowing};
 pub(crate) use counter_lease::HOT_REQUESTS;
 pub(crate) use counter_shards::CounterShards;
 pub(crate) use decision::lease_ttl;
+pub(crate) use held_leases::UnitOrigin;
 pub(crate) use hot_counters::HOT_TABLE_BYTES;
 pub(crate) use lease_book::{LeaseBook, LeaseRequest, TakeOutcome};
+#[cfg(feature = "seeded-bugs")]
+pub(crate) use lenders::LenderId;
+pub(crate) use lenders::Lenders;
 pub(crate) use seeded_bug::BugSwitch;
 #[cfg(feature = "seeded-bugs")]
 pub use seeded_bug::SeededBug;
@@ -179,29 +193,24 @@ impl<S: Store, L: Store> Limiter<S, L> {
 
     async fn call_for_counter(&self, counters: &NodeCounters, task: LeaseTask) -> StoreCallReport {
         let book = &counters.leases;
-        let charge =
-            |cost| Charge { lent: true, ..Charge::plain(task.store_key(), &task.policy, cost) };
         let mut readings = [Reading::default()];
         match task.kind {
             LeaseTaskKind::Ask { question, least, terms } => {
                 let mut answer = AnswerGuard { book, task: &task, question, reading: None };
-                let answered =
-                    self.store.apply(Op::Grant(terms), &[charge(least)], &mut readings).await;
-                answer.reading = answered.is_ok().then_some(readings[0]);
+                let reading = ask_store(&self.store, &task, least, terms).await;
+                answer.reading = reading;
                 drop(answer);
-                let granted = answered.is_ok().then_some(readings[0].granted);
                 return StoreCallReport::Grant {
                     rule: task.rules[task.rule].id().into(),
                     most: terms.most,
-                    granted,
+                    granted: reading.map(|reading| reading.granted),
                 };
             }
             LeaseTaskKind::Return { units, granted_at } => {
-                readings[0].now = granted_at;
-                refund_charges(&self.store, &[charge(units)], &mut readings).await;
+                return_units(&self.store, &task, units, granted_at).await;
             }
             LeaseTaskKind::Charge { cost } => {
-                let (charge, asked_at) = (charge(cost), counters.flushes.now());
+                let (charge, asked_at) = (task.charge(cost), counters.flushes.now());
                 // If the store does not answer, the shadow rule counts a little less.
                 let answered = self.store.apply(Op::Charge, &[charge], &mut readings).await;
                 let (rules, rule) = (&task.rules, task.rule);
@@ -215,7 +224,7 @@ impl<S: Store, L: Store> Limiter<S, L> {
             }
             #[cfg(feature = "seeded-bugs")]
             LeaseTaskKind::Reset => {
-                _ = self.store.apply(Op::Reset, &[charge(1)], &mut readings).await;
+                _ = self.store.apply(Op::Reset, &[task.charge(1)], &mut readings).await;
             }
         }
         StoreCallReport::Other
@@ -264,6 +273,24 @@ impl<S: Store, L: Store> Limiter<S, L> {
             NodeMode::Async { .. } => Some(counters.flushes.open_units(key)),
         }
     }
+}
+
+/// Asks a store for units. `None` if it did not answer.
+async fn ask_store<S: Store>(
+    store: &S,
+    task: &LeaseTask,
+    least: u64,
+    terms: GrantTerms,
+) -> Option<Reading> {
+    let mut readings = [Reading::default()];
+    let answered = store.apply(Op::Grant(terms), &[task.charge(least)], &mut readings).await;
+    answered.is_ok().then_some(readings[0])
+}
+
+/// Returns units that a store granted at this instant of its clock.
+async fn return_units<S: Store>(store: &S, task: &LeaseTask, units: u64, granted_at: Timestamp) {
+    let mut readings = [Reading { now: granted_at, ..Reading::default() }];
+    refund_charges(store, &[task.charge(units)], &mut readings).await;
 }
 
 /// Delivers the answer to a question when dropped, also if the task is cancelled: no request waits

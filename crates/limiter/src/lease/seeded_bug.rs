@@ -14,6 +14,18 @@ pub enum SeededBug {
     FlushRepeated,
     /// A rule edit resets what was used.
     EditResetsUsage,
+    /// A unit of another region is spent after its lease has ended.
+    ExpiredBorrowSpent,
+    /// A refund of units of another region goes to the store of this one.
+    BorrowRefundedAtHome,
+    /// The store of a region lends units to others without charging them. The store has this bug.
+    LoanNotCharged,
+    /// After an edit, a region takes its share of what is already its share. The server that
+    /// compiles the rules has this bug.
+    ShareAppliedTwice,
+    /// A node borrows from a region that hashes keys with another secret. The server that should
+    /// check the markers of stores has this bug.
+    MarkerNotChecked,
     /// A lease that has ended is spent once more.
     ExpiredLeaseSpent,
     /// While the store is down, every node uses the whole limit.

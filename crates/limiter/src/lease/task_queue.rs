@@ -6,9 +6,9 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use tidegate_core::key::{Fingerprint, Key};
+use tidegate_core::key::Fingerprint;
 use tidegate_core::policy::Policy;
-use tidegate_core::store::GrantTerms;
+use tidegate_core::store::{Charge, GrantTerms};
 use tidegate_core::time::Timestamp;
 use tidegate_rules::RuleSet;
 
@@ -34,6 +34,7 @@ pub(crate) struct LeaseTask {
     pub(crate) rules: Arc<RuleSet>,
     pub(crate) rule: u32,
     pub(crate) key: Fingerprint,
+    /// The policy by which the called store counts.
     pub(crate) policy: Policy,
     pub(crate) kind: LeaseTaskKind,
 }
@@ -52,9 +53,10 @@ pub(crate) enum LeaseTaskKind {
 }
 
 impl LeaseTask {
-    /// The counter's key.
-    pub(crate) fn store_key(&self) -> Key<'_> {
-        self.rules[self.rule].key(self.key)
+    /// A charge on the counter.
+    pub(super) fn charge(&self, cost: u64) -> Charge<'_> {
+        let key = self.rules[self.rule].key(self.key);
+        Charge { lent: true, ..Charge::plain(key, &self.policy, cost) }
     }
 }
 

@@ -168,7 +168,8 @@ impl AsyncBook {
         if shard.len() >= self.max_counters_per_shard && !shard.contains_key(&key) {
             return 0;
         }
-        let tracked = shard.entry(key).or_insert_with(|| TrackedCounter::new(&request, asked_at));
+        let new = || TrackedCounter::new(&request, asked_at);
+        let tracked = shard.get_or_insert_with(key, request.interval, now, new);
         tracked.follow(&request);
         tracked.counter.on_direct_answer(reading, asked_at, now);
         tracked.counter.open_units()
@@ -220,12 +221,23 @@ impl AsyncBook {
 
     /// Flushes the counters that are due, and forgets those that are no longer used.
     pub(crate) fn sweep(&self) {
-        self.flush_where(AsyncCounter::flush_if_due);
+        let now = self.clock.now();
+        let mut pending = PendingFlushes::new(&self.tasks);
+        self.shards.sweep(now, |key, tracked| {
+            pending.add(tracked.counter.flush_if_due(now).map(|flush| tracked.flush(*key, flush)));
+            tracked.counter.is_in_use(now).then(|| tracked.counter.interval())
+        });
     }
 
     /// Flushes all counters, before the node stops.
     pub(crate) fn flush_all(&self) {
-        self.flush_where(AsyncCounter::flush_now);
+        let now = self.clock.now();
+        let mut pending = PendingFlushes::new(&self.tasks);
+        for mut shard in self.shards.iter() {
+            for (key, tracked) in shard.iter_mut() {
+                pending.add(tracked.counter.flush_now(now).map(|flush| tracked.flush(*key, flush)));
+            }
+        }
     }
 
     /// Moves the counters to the rules that `successor` names. Drops counters that no rule uses any
@@ -295,23 +307,31 @@ impl AsyncBook {
             refused: refused.load(Relaxed),
         }
     }
+}
 
-    fn flush_where(&self, flush: impl Fn(&mut AsyncCounter, Timestamp) -> Option<Flush>) {
-        let now = self.clock.now();
-        let mut batch = Vec::new();
-        for mut shard in self.shards.iter() {
-            shard.retain(|key, tracked| {
-                if let Some(flush) = flush(&mut tracked.counter, now) {
-                    batch.push(tracked.flush(*key, flush));
-                }
-                if batch.len() == MAX_BATCH {
-                    self.tasks.push_flush(FlushBatch(std::mem::take(&mut batch)));
-                }
-                tracked.counter.is_in_use(now)
-            });
+/// Flushes that are sent to the store in few calls.
+struct PendingFlushes<'a> {
+    tasks: &'a TaskQueue,
+    batch: Vec<CounterFlush>,
+}
+
+impl<'a> PendingFlushes<'a> {
+    const fn new(tasks: &'a TaskQueue) -> Self {
+        Self { tasks, batch: Vec::new() }
+    }
+
+    fn add(&mut self, flush: Option<CounterFlush>) {
+        self.batch.extend(flush);
+        if self.batch.len() == MAX_BATCH {
+            self.tasks.push_flush(FlushBatch(std::mem::take(&mut self.batch)));
         }
-        if !batch.is_empty() {
-            self.tasks.push_flush(FlushBatch(batch));
+    }
+}
+
+impl Drop for PendingFlushes<'_> {
+    fn drop(&mut self) {
+        if !self.batch.is_empty() {
+            self.tasks.push_flush(FlushBatch(std::mem::take(&mut self.batch)));
         }
     }
 }

@@ -194,6 +194,10 @@ impl AsyncCounter {
         self.in_flight.is_some() || self.unsent > 0 || self.fresh_view(now).is_some()
     }
 
+    pub(super) const fn interval(&self) -> Micros {
+        self.interval
+    }
+
     /// Switches to another policy, and drops the view.
     pub(super) fn follow(&mut self, policy: Policy, interval: Micros) {
         if self.policy != policy {

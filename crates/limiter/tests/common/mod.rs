@@ -8,6 +8,7 @@
 )]
 
 pub(crate) mod node;
+pub(crate) mod region;
 
 use std::future::Future;
 use std::pin::pin;

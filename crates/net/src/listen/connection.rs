@@ -129,10 +129,13 @@ pub(super) async fn serve_http_connection<D: HttpHandler>(
     };
     let context = Arc::new(context);
     let framing = (version < Version::HTTP_2).then(Framing::default);
-    let stream = ConnectionStream::new(wire, first, Arc::clone(&context.activity), framing);
+    let handler = Arc::clone(&context.shared.handler);
+    let stream =
+        ConnectionStream::new(wire, first, Arc::clone(&context.activity), framing, handler);
     if version < Version::HTTP_2 {
         serve_http1(stream, &context, stage).await;
         if let Some(tunnel) = context.caller.take_tunnel() {
+            context.activity.begin_tunnel();
             tunnel.await;
         }
     } else {

@@ -19,6 +19,8 @@ pub(super) struct ConnectionActivity {
     ambiguous_from: AtomicU64,
     /// Requests whose response was fully sent or dropped.
     requests_finished: AtomicU64,
+    /// Whether the bytes on the connection are no longer HTTP.
+    tunneled: AtomicBool,
     inside_head: AtomicBool,
     bytes_written: AtomicU64,
     /// Whether the last write found the send buffer full.
@@ -44,6 +46,7 @@ impl Default for ConnectionActivity {
             requests_started: AtomicU64::new(0),
             ambiguous_from: AtomicU64::new(u64::MAX),
             requests_finished: AtomicU64::new(0),
+            tunneled: AtomicBool::new(false),
             inside_head: AtomicBool::new(false),
             bytes_written: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
@@ -76,6 +79,18 @@ impl ConnectionActivity {
     /// Records that a response was sent completely, or was dropped.
     pub(super) fn finish_request(&self) {
         self.requests_finished.fetch_add(1, Release);
+    }
+
+    /// The number of requests, unless one is in flight or the protocol was switched.
+    pub(super) fn all_answered(&self) -> Option<u64> {
+        let answered = self.requests_finished.load(Acquire);
+        let all = self.requests_started.load(Relaxed) == answered;
+        (all && !self.tunneled.load(Relaxed)).then_some(answered)
+    }
+
+    /// Records that the connection has switched protocols.
+    pub(super) fn begin_tunnel(&self) {
+        self.tunneled.store(true, Relaxed);
     }
 
     pub(super) fn record_framing(&self, inside: bool, ambiguous_from: Option<u64>) {

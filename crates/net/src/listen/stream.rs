@@ -16,6 +16,7 @@ use tokio_util::either::Either;
 
 use super::connection_activity::ConnectionActivity;
 use super::framing::Framing;
+use super::parse_error_response::{ParseErrorResponse, RequestIdSource};
 use super::socket::AcceptedSocket;
 use super::tls::ServerTls;
 use crate::coalesce_writes::CoalesceWrites;
@@ -46,6 +47,10 @@ pub(super) struct ConnectionStream {
     activity: Arc<ConnectionActivity>,
     /// `None` for HTTP/2, which has its own framing.
     framing: Option<Framing>,
+    request_ids: Arc<dyn RequestIdSource>,
+    /// Requests whose response has left hyper's buffer.
+    responses_flushed: u64,
+    parse_error: ParseErrorResponse,
     linger: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
@@ -55,8 +60,24 @@ impl ConnectionStream {
         sniffed_bytes: Bytes,
         activity: Arc<ConnectionActivity>,
         framing: Option<Framing>,
+        request_ids: Arc<dyn RequestIdSource>,
     ) -> Self {
-        Self { wire: CoalesceWrites(wire), sniffed_bytes, activity, framing, linger: None }
+        Self {
+            wire: CoalesceWrites(wire),
+            sniffed_bytes,
+            activity,
+            framing,
+            request_ids,
+            responses_flushed: 0,
+            parse_error: ParseErrorResponse::default(),
+            linger: None,
+        }
+    }
+
+    /// Whether what hyper writes now is its own response to a head that it could not parse: every
+    /// request that it passed to the handler is answered, to the last byte.
+    fn is_parse_error_response(&self) -> bool {
+        self.framing.is_some() && self.activity.all_answered() == Some(self.responses_flushed)
     }
 
     /// Reads and discards bytes until the peer closes too, or a limit is reached.
@@ -122,7 +143,12 @@ impl AsyncWrite for ConnectionStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.wire).poll_write(cx, bytes);
+        let this = &mut *self;
+        let written = if this.is_parse_error_response() {
+            this.parse_error.poll_write(cx, &mut this.wire, bytes, &*this.request_ids)
+        } else {
+            Pin::new(&mut this.wire).poll_write(cx, bytes)
+        };
         self.record_write(&written);
         written
     }
@@ -132,6 +158,9 @@ impl AsyncWrite for ConnectionStream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let ([whole], true) = (slices, self.is_parse_error_response()) {
+            return self.poll_write(cx, whole);
+        }
         let written = Pin::new(&mut self.wire).poll_write_vectored(cx, slices);
         self.record_write(&written);
         written
@@ -142,7 +171,11 @@ impl AsyncWrite for ConnectionStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.wire).poll_flush(cx)
+        let flushed = Pin::new(&mut self.wire).poll_flush(cx);
+        if let (Poll::Ready(Ok(())), Some(answered)) = (&flushed, self.activity.all_answered()) {
+            self.responses_flushed = answered;
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

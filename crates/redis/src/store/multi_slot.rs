@@ -71,7 +71,7 @@ impl RedisStoreInner {
                 pending.push((group, charged, Arc::new(refund)));
             }
         }
-        let later = Instant::now() + self.context.deadline;
+        let later = Instant::now() + self.context.deadline.get();
         let refunds = pending.iter().map(|(_, _, refund)| {
             let (inner, refund) = (Arc::clone(self), Arc::clone(refund));
             let task = tokio::spawn(async move { inner.router.send_request(&refund, later).await });

@@ -137,7 +137,10 @@ impl LoadState {
             match by {
                 AnsweredBy::Store => self.by_store.fetch_add(1, Ordering::SeqCst),
                 AnsweredBy::Fallback => self.by_fallback.fetch_add(1, Ordering::SeqCst),
-                AnsweredBy::DenyCache | AnsweredBy::Lease | AnsweredBy::Async => 0,
+                AnsweredBy::DenyCache
+                | AnsweredBy::Lease
+                | AnsweredBy::Async
+                | AnsweredBy::Borrowed => 0,
             };
         }
     }

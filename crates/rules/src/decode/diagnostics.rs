@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use crate::diagnostic::{Diagnostic, DocumentError, FieldError, SourceExcerpt, sanitize_char};
 use crate::secrets::SecretSpans;
-use crate::yaml::SourceSpan;
+use crate::yaml::{SourceSpan, YamlNode};
 
 /// Maximum number of reported errors. More would not help the user, and a hostile document could
 /// have very many.
@@ -39,6 +39,11 @@ impl<'s> Diagnostics<'s> {
     /// Hides these secrets in all errors, including those already reported.
     pub(crate) fn redact_secrets(&self, secrets: SecretSpans) {
         self.secrets.replace(secrets);
+    }
+
+    /// Hides a value that may be a secret in all errors.
+    pub(crate) fn hide_value(&self, node: &YamlNode, field: &str) {
+        self.secrets.borrow_mut().hide_value(node, field);
     }
 
     /// The secrets that are hidden in errors.

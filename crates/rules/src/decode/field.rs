@@ -45,6 +45,11 @@ impl<'a> Field<'a> {
         &self.path
     }
 
+    /// Hides this value in all errors, because it may be a secret.
+    pub(crate) fn hide_value(&self) {
+        self.diagnostics.hide_value(self.node, &self.path);
+    }
+
     /// Reports an error of this value.
     pub fn report(&self, error: FieldError) {
         self.diagnostics.report(self.span(), &self.path, error);
@@ -189,6 +194,10 @@ impl<'a> Field<'a> {
             return Some(FieldMap::new(entries, self.span(), self.path.clone(), self.diagnostics));
         }
         self.report_wrong_kind("a mapping of `name: value`");
+        // Perhaps a field without its colon: the text may contain a secret value.
+        if self.scalar().is_some() {
+            self.hide_value();
+        }
         None
     }
 

@@ -86,7 +86,10 @@ impl<'a> FieldMap<'a> {
                 None => format!("one of {}", self.known.join(", ")),
             };
             let error = FieldError::new("unknown field").with_found(&entry.name).with_hint(hint);
-            self.diagnostics.report(entry.name_span, &self.field_path(entry), error);
+            let path = self.field_path(entry);
+            self.diagnostics.report(entry.name_span, &path, error);
+            // The name may be a misspelled `api_key`.
+            self.diagnostics.hide_value(&entry.node, &path);
         }
     }
 

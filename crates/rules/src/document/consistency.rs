@@ -5,7 +5,7 @@ use tidegate_core::policy::{Algorithm, LeakMode, Policy};
 use tidegate_core::time::Micros;
 
 use super::rule::ParsedRule;
-use crate::consistency::{Consistency, ConsistencySetting};
+use crate::consistency::{Consistency, ConsistencySetting, LeasedSetting};
 use crate::decode::{Field, FieldMap};
 use crate::diagnostic::FieldError;
 use crate::rule::RuleLimit;
@@ -107,7 +107,8 @@ fn read_leased<'a>(lease: Option<&Field<'a>>, written: Field<'a>) -> Option<Read
         terms = LeaseTerms { ttl: read_ttl?, bound: bound? };
         blamed = ttl.unwrap_or(blamed);
     }
-    Some(ReadSetting { setting: ConsistencySetting::Leased(terms), blamed })
+    let setting = ConsistencySetting::Leased(LeasedSetting { terms, borrow_ttl: None });
+    Some(ReadSetting { setting, blamed })
 }
 
 fn read_ttl(field: &Field<'_>) -> Option<Micros> {

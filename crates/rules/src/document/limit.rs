@@ -119,7 +119,7 @@ impl ParsedLimit {
 fn parse_limit_word(text: &str) -> Option<RuleLimit> {
     match text {
         "unlimited" => Some(RuleLimit::Unlimited),
-        "deny" => Some(RuleLimit::Deny),
+        "deny" => Some(RuleLimit::Deny { window: None }),
         _ => None,
     }
 }
@@ -132,6 +132,9 @@ fn read_map(mut fields: FieldMap<'_>) -> Option<RuleLimit> {
         fields.require("requests", "`requests: 100`, `requests: unlimited` or `requests: deny`");
     let settings = Settings::take(&mut fields);
     let mut limit = requests.as_ref().and_then(Field::scalar).and_then(parse_limit_word);
+    if let Some(RuleLimit::Deny { window }) = &mut limit {
+        *window = settings.window();
+    }
     if limit.is_none() {
         if settings.has_no_window() {
             fields.report_missing("window", "`window: 1m`");
@@ -221,11 +224,7 @@ impl<'a> Settings<'a> {
             }
             _ => requests.integer(0, u64::MAX),
         };
-        let window = match (&self.window, &self.window_seconds) {
-            (Some(window), _) => window.duration(),
-            (None, Some(seconds)) => seconds.integer(0, u64::MAX).map(Micros::from_secs),
-            (None, None) => None,
-        };
+        let window = self.window();
         let burst = self.burst.as_ref().map(|burst| burst.integer(0, u64::MAX));
         let algorithm = self.algorithm();
         let burst = burst.map_or(Some(None), |burst| burst.map(Some))?;
@@ -238,6 +237,14 @@ impl<'a> Settings<'a> {
             return None;
         };
         self.policy(algorithm, Quota { requests: count, window, burst }, requests)
+    }
+
+    fn window(&self) -> Option<Micros> {
+        match (&self.window, &self.window_seconds) {
+            (Some(window), _) => window.duration(),
+            (None, Some(seconds)) => seconds.integer(0, u64::MAX).map(Micros::from_secs),
+            (None, None) => None,
+        }
     }
 
     fn algorithm(&self) -> Option<Algorithm> {

@@ -21,6 +21,10 @@ pub(crate) fn canonical_fact_name(typed: &str) -> &str {
 /// Maximum number of conditions. No request has more facts, and conditions are compared pairwise.
 const MAX_CONDITIONS: usize = 64;
 
+/// Facts whose values errors may quote.
+const PUBLIC_FACTS: [&str; 9] =
+    ["ip", "method", "path", "endpoint", "host", "tier", "plan", "domain", "descriptor"];
+
 /// Decodes all conditions of a `match`, and the facts that they name.
 pub(super) fn read(field: &Field<'_>) -> (Vec<Spanned<Condition>>, Vec<FactReference>) {
     let Some(fields) = field.fields() else {
@@ -31,6 +35,9 @@ pub(super) fn read(field: &Field<'_>) -> (Vec<Spanned<Condition>>, Vec<FactRefer
         field.report(FieldError::new(message).with_hint("fewer"));
         return Default::default();
     }
+    // Another name may be a misspelled `api_key`.
+    let others = fields.all_fields().filter(|(name, _, _)| !PUBLIC_FACTS.contains(name));
+    others.for_each(|(_, _, field)| field.hide_value());
     let is_for_envoy = |(name, _, _): (&str, _, _)| matches!(name, "domain" | "descriptor");
     let spelling = match fields.all_fields().any(is_for_envoy) {
         true => ValueSpelling::Any,

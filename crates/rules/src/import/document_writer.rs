@@ -34,7 +34,10 @@ pub(super) struct RuleYaml<'r> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImportedLimit {
     Unlimited,
-    DenyAll,
+    /// None in each window.
+    DenyAll {
+        window: WindowText,
+    },
     /// This many requests in each window, aligned to the epoch.
     FixedWindow {
         requests: u64,
@@ -131,7 +134,9 @@ impl ImportedLimit {
     fn to_yaml(self) -> String {
         match self {
             Self::Unlimited => "{ requests: unlimited }".to_owned(),
-            Self::DenyAll => "{ requests: deny }".to_owned(),
+            Self::DenyAll { window: WindowText(count, unit) } => {
+                format!("{{ requests: deny, window: {count}{unit} }}")
+            }
             Self::FixedWindow { requests, window: WindowText(count, unit) } => {
                 format!(
                     "{{ requests: {requests}, window: {count}{unit}, algorithm: fixed_window }}"

@@ -26,7 +26,7 @@ pub(crate) fn derive_id(
     let (algorithm, window) = limit.counter_identity();
     let span = match limit {
         RuleLimit::Policy(_) => Micros::new(window).to_string(),
-        RuleLimit::Unlimited | RuleLimit::Deny => algorithm.to_owned(),
+        RuleLimit::Unlimited | RuleLimit::Deny { .. } => algorithm.to_owned(),
     };
     let key = parts.iter().map(KeyPart::name).collect::<Vec<_>>().join("-");
     let key = if key.is_empty() { "global" } else { &key };

@@ -68,7 +68,7 @@ impl RuleSet {
             active: true,
             // A limit without requests or without a window is not a valid policy.
             limit: Policy::new(Algorithm::FixedWindow, quota)
-                .map_or(RuleLimit::Deny, RuleLimit::Policy),
+                .map_or(RuleLimit::Deny { window: Some(limit.window) }, RuleLimit::Policy),
             consistency: Consistency::Exact,
             regional: None,
             is_shared: self.is_shared,

@@ -46,7 +46,7 @@ impl VariantBuilder<'_> {
                 VariantKey::Policy(*policy.quota(), policy.effective_since())
             }
             RuleLimit::Unlimited => VariantKey::Unlimited,
-            RuleLimit::Deny => VariantKey::Deny,
+            RuleLimit::Deny { .. } => VariantKey::Deny,
         };
         match self.known.entry((rule, key)) {
             Entry::Occupied(known) => Ok(*known.get()),
@@ -202,7 +202,7 @@ impl RuleSet {
 fn override_limit(rule: &Rule, allows: OverrideLimit) -> Result<RuleLimit, String> {
     let (requests, burst) = match allows {
         OverrideLimit::Unlimited => return Ok(RuleLimit::Unlimited),
-        OverrideLimit::Deny => return Ok(RuleLimit::Deny),
+        OverrideLimit::Deny => return Ok(RuleLimit::Deny { window: None }),
         OverrideLimit::Requests { requests, burst } => (requests, burst),
     };
     let RuleLimit::Policy(policy) = rule.document_limit() else {

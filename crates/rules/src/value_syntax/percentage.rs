@@ -17,6 +17,9 @@ impl Percentage {
     /// 0 %.
     pub const ZERO: Self = Self(0);
 
+    /// 50 %.
+    pub(crate) const FIFTY: Self = Self(WHOLE / 2);
+
     /// 100 %.
     pub const ONE_HUNDRED: Self = Self(WHOLE);
 

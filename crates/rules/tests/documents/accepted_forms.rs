@@ -93,7 +93,7 @@ fn endpoint_limits_without_ids_load() {
 fn tiers_and_internal_endpoints_load() {
     let set = compile(include_str!("../testdata/tiers_and_internal_admin.yaml"));
     assert_eq!(*set.rules()[2].limit(), RuleLimit::Unlimited);
-    assert_eq!(*set.rules()[5].limit(), RuleLimit::Deny);
+    assert_eq!(*set.rules()[5].limit(), RuleLimit::Deny { window: None });
     assert!(matches!(set.rules()[4].mode(), RuleMode::Warn(_)));
     let admin = |ip| matched_ids(&set, &[("path", "/api/admin/users"), ("ip", ip)]);
     assert_eq!(admin("10.1.2.3"), [""; 0]);

@@ -1,12 +1,16 @@
 //! Rules that divide their limit among regions: accepted forms, errors, shares, edits and
 //! overrides.
 
+use std::path::Path;
+
 use crate::common::{error_text, facts};
 use proptest::prelude::*;
 use tidegate_core::key::Secret;
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Micros, Timestamp};
+use tidegate_fixtures::golden::assert_golden;
 use tidegate_rules::{
-    Document, ExternalRecords, OverrideLimit, OverrideRecord, RecordError, Rule, RuleLimit, RuleSet,
+    BorrowTerms, Document, ExternalRecords, OverrideLimit, OverrideRecord, RecordError,
+    RegionLender, Rule, RuleLimit, RuleSet,
 };
 
 const ANN: [(&str, &str); 1] = [("user_id", "ann")];
@@ -147,6 +151,131 @@ fn override_is_divided_among_regions() {
     let tiny = OverrideLimit::Requests { requests: 2, burst: None };
     let error = with_override(base(), tiny).map(|_| ()).unwrap_err().remove(0).message;
     assert!(error.contains("divided among regions") && error.contains("nothing"), "{error}");
+}
+
+/// 1000/s, of which Europe has 500/s, with these settings of `borrow`.
+fn borrowing(settings: &str) -> String {
+    format!(
+        "limit: 1000/s burst 2000, consistency: leased,
+         regions: {{ shares: {{ eu: 50%, us: 30%, ap: 20% }}, borrow: {settings} }}"
+    )
+}
+
+fn borrow_terms(set: &RuleSet) -> BorrowTerms {
+    *set.rules()[0].regional().unwrap().shares().borrow_terms().unwrap()
+}
+
+#[test]
+fn borrow_settings_have_defaults() {
+    for (settings, millis, keep) in [
+        ("{}", (500, 100), "50%"),
+        ("{ ttl: 1s, keep: 0% }", (1_000, 100), "0%"),
+        ("{ ttl: 200ms }", (200, 40), "50%"),
+        ("{ ttl: 10ms }", (10, 10), "50%"),
+        ("{ every: 500ms, keep: 100% }", (500, 500), "100%"),
+    ] {
+        let BorrowTerms { ttl, every, keep: kept } =
+            borrow_terms(&in_region("eu", &borrowing(settings)));
+        let (ttl_ms, every_ms) = millis;
+        let expected = (Micros::from_millis(ttl_ms), Micros::from_millis(every_ms));
+        assert_eq!(((ttl, every), &*kept.to_string()), (expected, keep), "{settings}");
+    }
+    let set = in_region("eu", &format!("limit: 9/s, {SHARES}"));
+    assert_eq!(set.rules()[0].regional().unwrap().shares().borrow_terms(), None);
+}
+
+/// The store of a region lends for the longer of the two leases.
+#[test]
+fn share_leaves_room_for_longer_lease() {
+    for (settings, lease, burst) in [
+        ("{}", "100ms", 600 - 150),
+        ("{ ttl: 50ms }", "100ms", 600 - 30),
+        ("{ ttl: 1s }", "100ms", 600 - 300),
+        ("{}", "1s", 600 - 300),
+    ] {
+        let fields = format!("{}, lease: {{ ttl: {lease} }}", borrowing(settings));
+        let set = in_region("us", &fields).for_shared_store();
+        assert_eq!(numbers(&set.rules()[0]), (300, Some(burst)), "{settings} {lease}");
+        assert_eq!(set.rules()[0].max_in_window(), Some(900), "{settings} {lease}");
+        assert_eq!(set.rules()[0].max_in_all_regions(), Some(3_000), "{settings} {lease}");
+    }
+    let twice = format!("{}, lease: {{ bound: plus_ttl }}", borrowing("{}"));
+    let set = in_region("us", &twice).for_shared_store();
+    assert_eq!(set.rules()[0].max_in_window(), Some(900 + 150), "500 ms at 300 a second");
+}
+
+/// A borrowing node must count exactly like the nodes of the region that it borrows from.
+#[test]
+fn lenders_count_like_their_own_nodes() {
+    for limit in [
+        "1000/s burst 2000",
+        "1000/10s using fixed_window",
+        "1000/10s using sliding_window_log",
+        "1000/10s using sliding_window_counter",
+    ] {
+        let fields = borrowing("{ keep: 25% }").replace("1000/s burst 2000", limit);
+        let set = |region| {
+            let at = Timestamp::from_micros(7);
+            let empty = in_region(region, "limit: 7/s").for_shared_store();
+            in_region(region, &fields).inherit_from(&empty, at)
+        };
+        let (eu, facts) = (set("eu"), facts(&ANN));
+        let lenders = eu.rules()[0].lenders();
+        assert_eq!(lenders.len(), 2);
+        for lender in lenders {
+            let theirs = set(lender.region());
+            let (rule, own) = (&theirs.rules()[0], &eu.rules()[0]);
+            assert_eq!(rule.limit().policy(), Some(lender.policy()), "{limit}");
+            assert_eq!(lender.kept_units(), lender.policy().limit() / 4, "{limit}");
+            let (key, own_key) = (rule.fingerprint(&facts, &theirs), own.fingerprint(&facts, &eu));
+            assert_eq!(rule.key(key), own.key(own_key), "{limit}");
+        }
+    }
+}
+
+#[test]
+fn rule_of_single_process_has_no_lenders() {
+    let set = in_region("eu", &borrowing("{}"));
+    assert!(set.rules()[0].lenders().is_empty());
+    let shared = set.for_shared_store();
+    let lenders = shared.rules()[0].lenders().iter();
+    let regions: Vec<&str> = lenders.map(RegionLender::region).collect();
+    assert_eq!(regions, ["us", "ap"]);
+    let fixed = in_region("eu", &format!("limit: 9/s burst 9, {SHARES}")).for_shared_store();
+    assert!(fixed.rules()[0].lenders().is_empty());
+}
+
+#[test]
+fn changed_share_of_lender_takes_effect_then() {
+    let (at, later) = (Timestamp::from_micros(5), Timestamp::from_micros(9));
+    let first = in_region("eu", &borrowing("{}"));
+    let first = first.inherit_from(&in_region("eu", "limit: 7/s").for_shared_store(), at);
+    let next = borrowing("{}").replace("us: 30%", "us: 25%");
+    let next = in_region("eu", &next).inherit_from(&first, later);
+    let since = |set: &RuleSet| -> Vec<Timestamp> {
+        let lenders = set.rules()[0].lenders().iter();
+        lenders.map(|lender| lender.policy().effective_since()).collect()
+    };
+    assert_eq!((since(&first), since(&next)), (vec![at, at], vec![later, at]));
+}
+
+#[test]
+fn override_of_borrowing_rule_has_lenders() {
+    let raised = OverrideLimit::Requests { requests: 10_000, burst: Some(20_000) };
+    let set = with_override(in_region("eu", &borrowing("{}")), raised).unwrap();
+    let set = set.for_shared_store();
+    let lenders = set[set.variant_for(0, &facts(&ANN))].lenders();
+    assert_eq!(lenders[0].policy().quota().burst, Some(6_000 - 1_500));
+    let tight = OverrideLimit::Requests { requests: 1_000, burst: Some(500) };
+    let error = with_override(in_region("eu", &borrowing("{}")), tight).map(|_| ()).unwrap_err();
+    assert!(error[0].message.contains("leave no room in a burst of 250"), "{error:?}");
+}
+
+/// Compares the exact text, so that every change to it is reviewed; `UPDATE_GOLDEN=1` rewrites it.
+#[test]
+fn mistakes_in_borrowing_are_errors() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/borrow.txt");
+    assert_golden(Path::new(path), error_text(include_str!("../golden/borrow.yaml")));
 }
 
 proptest! {

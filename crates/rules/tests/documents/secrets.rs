@@ -62,6 +62,41 @@ fn value_after_secret_name_is_not_quoted() {
     assert!(error.contains("often"), "{error}");
 }
 
+/// Each typo has damaged the name `api_key` or `user_id`, or its colon.
+#[test]
+fn damaged_secret_names_hide_their_values() {
+    for matched in [
+        "{ api_ksk_live_1 }",
+        "{ tier: [], api_ksk_live_1 }",
+        "{ sk_live_1 }",
+        "sk_live_1",
+        "\n      api_ksk_live_1",
+        "{ domain: a, api_sk_live_1 }",
+        "{ ey: sk_live_1 }",
+        "{ ap: sk_live_1 }",
+        "{ ap, _key: sk_live_1 }",
+        "{ 'api_ k': [sk_live_1, { x: y }] }",
+        "{ u_id: { is: sk_live_1, no: sk_live_1 } }",
+        "{ domain: a, key: sk_live_1, ip: x }",
+    ] {
+        let error =
+            error_text(&format!("rules:\n  - id: a\n    match: {matched}\n    limit: 1/s\n"));
+        assert!(error.contains("rules[0].match"), "{matched}: {error}");
+        assert!(!error.contains("sk_live"), "{matched}: {error}");
+    }
+    let error = error_text("rules:\n- { id: a, limt: sk_live_1, mod: deny }\n");
+    assert!(error.contains(" 2 | - { id: a, limt: …\n"), "{error}");
+    assert!(error.contains("found `mod`") && !error.contains("sk_live"), "{error}");
+}
+
+#[test]
+fn document_of_another_format_is_not_quoted() {
+    for source in ["token = \"sk_live_1\"\n[rules]\n", "sk_live_1\n", "- sk_live_1\n"] {
+        let error = error_text(source);
+        assert!(error.contains("rules.yaml:1:1: ") && !error.contains("sk_live"), "{error}");
+    }
+}
+
 #[test]
 fn syntax_errors_quote_no_source() {
     for source in [
@@ -87,6 +122,9 @@ fn error_locations_contain_no_values() {
     assert!(problems.locations().ends_with("(rules[4]) and 4 more"), "{}", problems.locations());
 }
 
+/// Number of styles of [`document`].
+const PLACES: usize = 14;
+
 /// A document with the marker in place of a secret, in one of several common YAML styles.
 fn document(place: usize, marker: &str) -> String {
     let subject = match place {
@@ -99,21 +137,29 @@ fn document(place: usize, marker: &str) -> String {
         6 => format!("\n    tenant: &k '{marker}'\n    tier: *k"),
         _ => "{ api_key: k1, tier: pro }".to_owned(),
     };
-    let matched = if place == 7 { marker } else { "k1" };
+    let matched = match place {
+        7 => format!("{{ api_key: {marker} }}"),
+        8 => format!("{{ tier: pro, api_key: [{marker}, k1] }}"),
+        9 => format!("\n      api_key: {marker}"),
+        10 => format!("\n      user_id: {{ is: {marker} }}\n      api_key:\n        - {marker}"),
+        11 => format!("{{ domain: edge, api_key: {marker}, app: x }}"),
+        _ => "{ api_key: k1 }".to_owned(),
+    };
     let store = match place {
-        8 => format!("redis://user:{marker}@127.0.0.1/0"),
+        12 => format!("redis://user:{marker}@127.0.0.1/0"),
         _ => "memory".to_owned(),
     };
     let upstream = match place {
-        9 => format!("http://user:{marker}@127.0.0.1"),
+        13 => format!("http://user:{marker}@127.0.0.1"),
         _ => "http://127.0.0.1".to_owned(),
     };
     format!(
         "# Who is known, and what is limited.\n\
-         identity:\n  api_key: {{ header: x-api-key }}\n  tier: {{ subject: api_key, default: free }}\n\
+         identity:\n  api_key: {{ header: x-api-key }}\n  user_id: {{ cookie: u }}\n\
+         \x20 tier: {{ subject: api_key, default: free }}\n\
          subjects:\n  - {{ api_key: k0, tier: pro }}\n  - {subject}\n  - {{ user_id: u, tier: pro }}\n\
          endpoints: [GET /items, \"POST /orders\"]\n\
-         rules:\n  - id: a\n    description: 'it is \"known\"'\n    match: {{ api_key: {matched} }}\n\
+         rules:\n  - id: a\n    description: 'it is \"known\"'\n    match: {matched}\n\
          \x20   limit: 10/s\n  - {{ id: b, key_by: ip, limit: {{ requests: 5, window: 1m }} }}\n\
          server:\n  store: {store}\n  upstream: {upstream}\n"
     )
@@ -128,6 +174,7 @@ const SECRET_SECTION: &str = "subjects:";
 enum DocumentMutation {
     Insert(&'static str),
     Remove(usize),
+    Replace(&'static str),
     Indent(usize),
     RepeatLine,
     RemoveLine,
@@ -139,7 +186,8 @@ fn mutation_strategy() -> impl Strategy<Value = DocumentMutation> {
         ["\"", "'", ":", ": ", "-", "- ", "{", "}", "[", "]", ",", "#", "\n", "\t", "x", " *k "];
     prop_oneof![
         prop::sample::select(&TEXTS[..]).prop_map(DocumentMutation::Insert),
-        (1_usize..6).prop_map(DocumentMutation::Remove),
+        prop::sample::select(&TEXTS[..]).prop_map(DocumentMutation::Replace),
+        (1_usize..10).prop_map(DocumentMutation::Remove),
         (1_usize..5).prop_map(DocumentMutation::Indent),
         Just(DocumentMutation::RepeatLine),
         Just(DocumentMutation::RemoveLine),
@@ -147,8 +195,8 @@ fn mutation_strategy() -> impl Strategy<Value = DocumentMutation> {
     ]
 }
 
-/// Applies a mutation to the document, except to the marker, the name of its field or the name of
-/// the section: without these, nothing identifies the text as secret.
+/// Applies a mutation to the document, except to the marker and to the name of the section: without
+/// the section's name, nothing identifies the text as secret.
 fn mutate_document(
     source: &str,
     marker: &str,
@@ -160,6 +208,7 @@ fn mutate_document(
     let line_to = source[at..].find('\n').map_or(source.len(), |end| at + end + 1);
     let (from, to, with) = match mutation {
         DocumentMutation::Insert(text) => (at, at, (*text).to_owned()),
+        DocumentMutation::Replace(text) => (at, source.len().min(at + 1), (*text).to_owned()),
         DocumentMutation::Remove(count) => (at, source.len().min(at + count), String::new()),
         DocumentMutation::Indent(by) => (line_from, line_from, " ".repeat(*by)),
         DocumentMutation::RepeatLine => (line_to, line_to, source[line_from..line_to].to_owned()),
@@ -169,8 +218,7 @@ fn mutate_document(
     let kept = |word: &str| {
         source.match_indices(word).all(|(start, _)| to <= start || start + word.len() <= from)
     };
-    let field = format!("api_key: {marker}");
-    if !kept(SECRET_SECTION) || !kept(marker) || !kept(&field) {
+    if !kept(SECRET_SECTION) || !kept(marker) {
         return source.to_owned();
     }
     format!("{}{with}{}", &source[..from], &source[to..])
@@ -181,7 +229,7 @@ proptest! {
 
     #[test]
     fn mutated_documents_quote_no_secret(
-        place in 0_usize..10,
+        place in 0..PLACES,
         at in any::<prop::sample::Index>(),
         mutation in mutation_strategy(),
     ) {

@@ -132,7 +132,7 @@ fn limit_columns(rule: &Rule) -> LimitColumns {
             )
         }
         RuleLimit::Unlimited => (Some("unlimited"), Some(0), None, None),
-        RuleLimit::Deny => (Some("deny"), Some(0), None, None),
+        RuleLimit::Deny { .. } => (Some("deny"), Some(0), None, None),
     }
 }
 

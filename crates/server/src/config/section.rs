@@ -12,6 +12,7 @@ use super::admin::PartialAdminSettings;
 use super::gateway::PartialGatewaySettings;
 use super::grpc::PartialGrpcSettings;
 use super::headers::PartialHeaderSettings;
+use super::region_stores::PartialRegionStores;
 use super::resp::PartialRespSettings;
 use super::store::PartialStoreSettings;
 use super::traces::PartialTraceSettings;
@@ -26,6 +27,7 @@ pub(crate) fn read_section(field: Option<&Field<'_>>) -> PartialSettings {
     let layer = PartialSettings {
         gateway: PartialGatewaySettings::read(&mut fields),
         store: PartialStoreSettings::read(&mut fields),
+        region_stores: PartialRegionStores::read(&mut fields),
         headers: PartialHeaderSettings::read(&mut fields),
         grpc: PartialGrpcSettings::read(&mut fields),
         region: fields.take("region").and_then(|field| read_region(&field)),

@@ -138,34 +138,53 @@ impl StoreSettings {
     ///
     /// # Errors
     /// When a file is unreadable or the settings conflict.
-    pub fn check(typed: PartialStoreSettings) -> Result<Self, CommandError> {
-        let Some(StoreUrl::Redis(mut address)) = typed.store else { return Ok(Self::Memory) };
-        if let Some(user) = typed.store_user {
-            address.user = Some(user);
+    pub fn check(mut typed: PartialStoreSettings) -> Result<Self, CommandError> {
+        let Some(StoreUrl::Redis(address)) = typed.store.take() else { return Ok(Self::Memory) };
+        let password = || std::env::var(PASSWORD_ENV).ok();
+        let flags = |name: &str| format!("--store-{}", name.replace('_', "-"));
+        let mut settings = RedisSettings::check(address, &typed, password, flags)?;
+        settings.deadline = check_deadline(typed.store_deadline)?;
+        settings.prefix = check_prefix(typed.store_prefix)?;
+        Ok(Self::Redis(Box::new(settings)))
+    }
+}
+
+impl RedisSettings {
+    pub(super) fn new(address: RedisAddress, prefix: &str) -> Self {
+        let (tls, prefix) = (RedisTlsConfig::default(), prefix.to_owned());
+        Self { address, tls, prefix, deadline: DEFAULT_DEADLINE }
+    }
+
+    /// Validates the address and the credentials, and reads the files they name. `password` is the
+    /// one to use without a password file; `name` gives the full name of a setting.
+    pub(super) fn check(
+        mut address: RedisAddress,
+        typed: &PartialStoreSettings,
+        password: impl FnOnce() -> Option<String>,
+        name: impl Fn(&str) -> String,
+    ) -> Result<Self, CommandError> {
+        if let Some(user) = &typed.store_user {
+            address.user = Some(user.clone());
         }
         if let Some(path) = &typed.store_password_file {
-            let text = read_file(path, "--store-password-file")?;
+            let text = read_file(path, &name("password_file"))?;
             let text = String::from_utf8_lossy(&text);
             address.password = Some(text.trim_end_matches(['\r', '\n']).to_owned());
-        } else if let Ok(password) = std::env::var(PASSWORD_ENV) {
+        } else if let Some(password) = password() {
             address.password = Some(password);
         }
-        let authorities = typed
-            .store_ca_file
-            .as_deref()
-            .map(|path| read_file(path, "--store-ca-file"))
-            .transpose()?;
+        let (ca, cert, key) = (name("ca_file"), name("cert_file"), name("key_file"));
+        let authorities =
+            typed.store_ca_file.as_deref().map(|path| read_file(path, &ca)).transpose()?;
         let identity = match (&typed.store_cert_file, &typed.store_key_file) {
             (None, None) => None,
-            (Some(cert), Some(key)) => {
-                Some((read_file(cert, "--store-cert-file")?, read_file(key, "--store-key-file")?))
+            (Some(cert_file), Some(key_file)) => {
+                Some((read_file(cert_file, &cert)?, read_file(key_file, &key)?))
             }
             _ => {
-                return Err(CommandError::Usage(
-                    "a certificate needs its key\n  write: both --store-cert-file and \
-                     --store-key-file"
-                        .to_owned(),
-                ));
+                return Err(CommandError::Usage(format!(
+                    "a certificate needs its key\n  write: both {cert} and {key}"
+                )));
             }
         };
         if !address.tls && (authorities.is_some() || identity.is_some()) {
@@ -174,26 +193,33 @@ impl StoreSettings {
                  rediss+sentinel://, rediss+cluster://)"
             )));
         }
-        let deadline = typed.store_deadline.unwrap_or(Micros::from_millis(
-            u64::try_from(DEFAULT_DEADLINE.as_millis()).unwrap_or(u64::MAX),
-        ));
-        if !(DEADLINE_RANGE[0]..=DEADLINE_RANGE[1]).contains(&deadline) {
-            return Err(CommandError::Usage(format!(
-                "--store-deadline {deadline} is out of range\n  write: {} to {}, such as 5ms",
-                DEADLINE_RANGE[0], DEADLINE_RANGE[1]
-            )));
-        }
-        let prefix = typed.store_prefix.unwrap_or_else(|| DEFAULT_PREFIX.to_owned());
-        if prefix.contains(['{', '}']) {
-            return Err(CommandError::Usage(
-                "--store-prefix must not contain braces: Redis Cluster reads them as a hash tag"
-                    .to_owned(),
-            ));
-        }
         let tls = RedisTlsConfig { ca_certificates: authorities, identity };
-        let deadline = deadline.into();
-        Ok(Self::Redis(Box::new(RedisSettings { address, tls, prefix, deadline })))
+        Ok(Self { tls, ..Self::new(address, DEFAULT_PREFIX) })
     }
+}
+
+fn check_deadline(typed: Option<Micros>) -> Result<Duration, CommandError> {
+    match typed {
+        None => Ok(DEFAULT_DEADLINE),
+        Some(deadline) if (DEADLINE_RANGE[0]..=DEADLINE_RANGE[1]).contains(&deadline) => {
+            Ok(deadline.into())
+        }
+        Some(deadline) => Err(CommandError::Usage(format!(
+            "--store-deadline {deadline} is out of range\n  write: {} to {}, such as 5ms",
+            DEADLINE_RANGE[0], DEADLINE_RANGE[1]
+        ))),
+    }
+}
+
+fn check_prefix(typed: Option<String>) -> Result<String, CommandError> {
+    let prefix = typed.unwrap_or_else(|| DEFAULT_PREFIX.to_owned());
+    if prefix.contains(['{', '}']) {
+        return Err(CommandError::Usage(
+            "--store-prefix must not contain braces: Redis Cluster reads them as a hash tag"
+                .to_owned(),
+        ));
+    }
+    Ok(prefix)
 }
 
 /// The store address for people; never contains a password.

@@ -18,6 +18,7 @@ use crate::config::Settings;
 use crate::decision_log::DecisionLog;
 use crate::live_status::LiveStatusSource;
 use crate::process_metrics::{ProcessMetrics, TraceMetrics};
+use crate::regions::{RegionMetrics, RegionStatus};
 use crate::rule_manager::{self, WallClock};
 use crate::store::ManagedStore;
 use crate::telemetry::ServerEvent;
@@ -38,6 +39,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
             Arc::clone(&self.top) as Arc<dyn MetricsExporter>,
             Arc::clone(&self.rule_manager) as Arc<dyn MetricsExporter>,
             Arc::clone(&self.log) as Arc<dyn MetricsExporter>,
+            Arc::new(self.region_metrics()),
         ];
         let traces = self
             .tracer
@@ -54,7 +56,19 @@ impl<S: ManagedStore> ServerRuntime<S> {
             top: Arc::clone(&self.top),
             exports: self.metric_sources(),
             live: Arc::new(self.live_feed()),
+            regions: {
+                let regions = self.region_status();
+                Arc::new(move || regions.to_json())
+            },
         }
+    }
+
+    fn region_status(&self) -> RegionStatus<S, S::Local> {
+        RegionStatus { limiter: Arc::clone(&self.limiter), links: Arc::clone(&self.regions) }
+    }
+
+    fn region_metrics(&self) -> RegionMetrics<S, S::Local> {
+        RegionMetrics { limiter: Arc::clone(&self.limiter), links: Arc::clone(&self.regions) }
     }
 
     /// The live feed of `/v1/live`.
@@ -62,6 +76,7 @@ impl<S: ManagedStore> ServerRuntime<S> {
         let process: LiveStatusSource<S> = LiveStatusSource {
             limiter: Arc::clone(&self.limiter),
             status: Arc::clone(&self.status),
+            regions: self.region_status(),
             store: self.settings.store.to_string(),
             started: rule_manager::wall_clock()(),
         };

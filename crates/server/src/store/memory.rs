@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::ManagedStore;
 use crate::config::Settings;
 use crate::error::CommandError;
+use crate::regions::RegionLinks;
 use crate::snapshot::SnapshotFile;
 use crate::store_calls::StoreCallMetrics;
 use crate::sweep;
@@ -45,6 +46,7 @@ impl ManagedStore for EmbeddedStore {
         settings: &Settings,
         _: &Arc<ProcessStatus>,
         _: &Arc<StoreCallMetrics>,
+        _: &Arc<RegionLinks>,
         tasks: &mut JoinSet<()>,
     ) {
         let swept = Arc::clone(limiter);
@@ -54,7 +56,11 @@ impl ManagedStore for EmbeddedStore {
         }
     }
 
-    async fn close(limiter: &Arc<Limiter<Self>>, settings: &Settings) -> Result<(), CommandError> {
+    async fn close(
+        limiter: &Arc<Limiter<Self>>,
+        settings: &Settings,
+        _: &RegionLinks,
+    ) -> Result<(), CommandError> {
         match snapshot_file(settings) {
             Some(file) => file.write_in_background(limiter).await,
             None => Ok(()),

@@ -1,6 +1,7 @@
 //! Counters in Redis or Valkey: checked at startup, monitored, and charged for what local shares
 //! admitted while the store was down.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use super::{EmbeddedStore, ManagedStore, lease_tasks};
 use crate::clock;
 use crate::config::{RedisSettings, Settings, StoreSettings};
 use crate::error::CommandError;
+use crate::regions::{self, RegionLinks};
 use crate::store_calls::StoreCallMetrics;
 use crate::sweep;
 use crate::telemetry::ServerEvent;
@@ -101,10 +103,13 @@ impl ManagedStore for SharedStore {
         settings: &Settings,
         status: &Arc<ProcessStatus>,
         calls: &Arc<StoreCallMetrics>,
+        regions: &Arc<RegionLinks>,
         tasks: &mut JoinSet<()>,
     ) {
         spawn_limiter_tasks(limiter, calls, tasks);
+        regions::spawn_tasks(limiter, regions, tasks);
         tasks.spawn(report_availability(Arc::clone(limiter), Arc::clone(status)));
+        tasks.spawn(report_indivisible_rules(Arc::clone(limiter), Arc::clone(status)));
         // With a rules database, nodes are known by name and reported from there.
         if settings.admin.rules_db.is_none() {
             tasks.spawn(count_nodes(Arc::clone(limiter)));
@@ -117,6 +122,7 @@ impl ManagedStore for SharedStore {
     async fn close(
         limiter: &Arc<Limiter<Self, EmbeddedStore>>,
         _: &Settings,
+        regions: &RegionLinks,
     ) -> Result<(), CommandError> {
         let settled = async {
             while limiter.has_unsettled() && is_any_server_reachable(limiter.store()) {
@@ -126,6 +132,7 @@ impl ManagedStore for SharedStore {
             }
             lease_tasks::return_units(limiter).await;
             limiter.store().leave().await;
+            regions::return_borrowed(limiter, regions).await;
         };
         // If the store is down, nothing is written back. It then misses at most one local share,
         // and units that were not spent stay charged.
@@ -163,6 +170,24 @@ async fn count_nodes(limiter: Arc<Limiter<SharedStore, EmbeddedStore>>) {
             before = nodes;
         }
         tokio::time::sleep(COUNT_NODES_INTERVAL).await;
+    }
+}
+
+/// Reports asynchronous rules that the store decides because of the number of nodes: in `/readyz`,
+/// and each once in the log.
+async fn report_indivisible_rules(
+    limiter: Arc<Limiter<SharedStore, EmbeddedStore>>,
+    status: Arc<ProcessStatus>,
+) {
+    let mut logged = BTreeSet::new();
+    loop {
+        tokio::time::sleep(COUNT_NODES_INTERVAL).await;
+        let found = limiter.indivisible_rules();
+        for indivisible in found.iter().filter(|it| logged.insert(it.rule.clone())) {
+            ServerEvent::RuleIndivisible { why: indivisible }.log();
+        }
+        let warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
+        status.set_sharing_warning((!warnings.is_empty()).then(|| warnings.join("; ")));
     }
 }
 

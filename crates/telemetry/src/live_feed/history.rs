@@ -150,7 +150,7 @@ impl HistoryStep {
             allowed: of(is, "allowed").saturating_sub(of(was, "allowed")),
             refused: of(is, "refused").saturating_sub(of(was, "refused")),
             fallback: grown(&["fallback"]),
-            local: grown(&["lease", "async", "deny_cache"]),
+            local: grown(&["lease", "async", "borrowed", "deny_cache"]),
             verdicts,
             durations: count_delta(Some(&was.duration_us), &is.duration_us),
             rules: rules.collect(),

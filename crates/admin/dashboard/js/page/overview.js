@@ -157,6 +157,12 @@ function holdingRows(holdings) {
     ["Async", `${keys(views.counters)}, ${units(views.units)} not reported yet`]];
 }
 
+/** The stores of other regions, and why nothing is borrowed from one. */
+function regionRows(regions) {
+  if (!regions) return [];
+  return [["Region", regions.region], ...regions.lenders.map((one) => [`Region ${one.region}`, [one.state, one.reason].filter((word) => word).join(": ")])];
+}
+
 /** The nodes that share the rules database, and whether they are behind. */
 function nodeRows(nodes) {
   if (nodes.length < 2) return [];
@@ -173,7 +179,9 @@ function showState(state, now, latest) {
     ["State", status.status],
     ...serverRows(now.process),
     ...holdingRows(now.process.holdings),
+    ...regionRows(now.process.regions),
     status.store_error ? ["Store error", status.store_error] : null,
+    status.region_error ? ["Region error", status.region_error] : null,
     ["Active rules", `version ${now.rule_set.version}, ${count(now.rule_set.rules)} rules (${status.rules_version})`],
     ["Latest saved version", latest === null ? "–" : latest.database_error ?? `${latest.latest} (${latest.latest === now.rule_set.version ? "active" : "not active here yet"})`],
     ["Rules come from", latest?.rules ? `${latest.rules.name}${latest.rules.editable ? "" : " (read-only here)"}` : now.rule_set.database],

@@ -4,7 +4,7 @@
 import { call, readOnlyReason, signed } from "/dashboard/js/api.js";
 import { confirm } from "/dashboard/js/confirm.js";
 import { fill, h, say, untrusted, visible } from "/dashboard/js/dom.js";
-import { keys, units } from "/dashboard/js/format.js";
+import { count, keys, units } from "/dashboard/js/format.js";
 import { newest, watch } from "/dashboard/js/history.js";
 
 /** Shows the page. */
@@ -34,7 +34,7 @@ export function show(main) {
       fill(about, `${rules.length} ${rules.length === 1 ? "rule" : "rules"}, version ${version}. `, links(readOnly));
       refreshers = rules.filter((rule) => rule.consistency).map((rule) => counting(rule));
       const lines = new Map(refreshers.map((one) => [one.id, one.element]));
-      refreshers.forEach((one) => one.update(newest()?.process.holdings));
+      refreshers.forEach((one) => one.update(newest()?.process.holdings, newest()?.process.regions));
       const used = list.contains(document.activeElement) ? document.activeElement.dataset.rule : undefined;
       fill(list, rules.length ? h("div", { class: "rule-cards" }, rules.map((rule) => card(rule, lines.get(rule.id), confirmSwitch, readOnly)))
         : h("p", { class: "empty" }, "There are no rules, so every request is allowed. ", readOnly ? null : h("a", { href: "#/edit" }, "Write the first one")));
@@ -84,7 +84,7 @@ export function show(main) {
   // Reload when another user or node changes the rules.
   return watch(() => {
     const now = newest()?.rule_set.version;
-    refreshers.forEach((one) => one.update(newest()?.process.holdings));
+    refreshers.forEach((one) => one.update(newest()?.process.holdings, newest()?.process.regions));
     if (version !== null && now !== undefined && now !== version) load();
   });
 }
@@ -95,17 +95,35 @@ function links(readOnly) {
 }
 
 /** How a rule counts, its bound, and what this node holds; `update` refreshes the last. */
-function counting({ id, consistency: { mode, description, bound, node } }) {
+function counting({ id, consistency: { mode, description, bound, node, regions } }) {
   const held = h("dd");
+  const borrowed = h("dd");
   const element = h("dl", { class: "facts" }, h("dt", null, "Counted"), h("dd", null, untrusted(description)),
     h("dt", null, "Bound"), h("dd", null, untrusted(bound)),
+    regions ? [h("dt", null, "Share"), h("dd", null, untrusted(shares(regions)))] : null,
+    regions?.borrow ? [h("dt", null, "Borrowed"), borrowed] : null,
     node ? [h("dt", null, "This node"), held] : null);
-  const update = (holdings) => {
+  const update = (holdings, others) => {
+    if (regions?.borrow) say(borrowed, lent(regions.borrow, others, id));
     if (!node) return;
     const now = holdings ? holdings.rules[id] ?? { counters: 0, units: 0 } : node;
     say(held, `${keys(now.counters)}, ${units(now.units)} ${mode === "leased" ? "to spend" : "not reported yet"}`);
   };
   return { id, element, update };
+}
+
+/** The share of this region and those of the others. */
+function shares({ region, shares: all, max_in_window: most }) {
+  const others = Object.entries(all).map(([name, share]) => `${name} ${share}`).join(", ");
+  return `${all[region]} in region ${region} (${others}); at most ${count(most)} in all regions`;
+}
+
+/** What this node has of other regions, and which of them lend now. */
+function lent(borrow, others, id) {
+  const now = others?.rules[id] ?? { held: 0, spent: 0, refused_with_room: 0 };
+  const state = (name) => others?.lenders.find((one) => one.region === name)?.state ?? "no store";
+  const from = borrow.lenders.map(({ region }) => `${region} ${state(region)}`).join(", ") || "no other region";
+  return `from ${from}; ${units(now.held)} held, ${units(now.spent)} spent, ${count(now.refused_with_room)} refused while another region had room`;
 }
 
 function card(entry, counted, confirmSwitch, readOnly) {

@@ -305,6 +305,26 @@ rules: [{ id: r, match: { k: v }, key_by: k, limit: 1/h using fixed_window }]";
     );
 }
 
+/// As the reference server reports a configured limit of 0.
+#[test]
+fn rule_without_requests_reports_its_window() {
+    let rules = |window: &str| {
+        format!(
+            "facts: [k]
+rules:
+  - {{ id: r, match: {{ k: v }}, key_by: k, limit: {{ requests: deny{window} }} }}
+  - {{ id: others, key_by: k, limit: 9/m }}"
+        )
+    };
+    for (window, expected) in
+        [("", "2 0/0 r 0 -"), (", window: 1m", "2 0/2 r 0 37"), (", window: 10s", "2 0/0 r 0 7")]
+    {
+        let service = fixture(&rules(window), settings_without_headers());
+        let statuses = service.statuses(&single_descriptor_call("k", "v", ""));
+        assert_eq!(statuses, [expected], "{window}");
+    }
+}
+
 /// In independent mode, a descriptor's limit is counted as the reference server counts it.
 #[test]
 fn independent_descriptor_limit_shares_rule_counter() {

@@ -79,6 +79,16 @@ pub(super) fn active_pair(client: &mut HttpTestClient) -> u64 {
 }
 
 #[test]
+fn joining_and_leaving_nodes_are_logged() {
+    let mut fleet = ProcessFleet::start(&paired_rules(0));
+    let (first, last) = (fleet.nodes.remove(0), fleet.nodes.remove(1));
+    first.wait_for_log("node joined");
+    last.stop();
+    first.wait_for_log("node left");
+    assert!(first.log().contains("it shut down"), "{}", first.log());
+}
+
+#[test]
 fn rule_change_is_enforced_on_every_node() {
     let limit = |count: u64| {
         format!(

@@ -6,9 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::Value;
-use tidegate_simulator::{ObservedAdmission, ObservedLedger};
-
-use super::RULES;
+use tidegate_simulator::{LeasedRule, ObservedAdmission, ObservedLedger};
 
 /// A log file, and its last line if that is not complete yet.
 struct LogFile {
@@ -17,29 +15,32 @@ struct LogFile {
 }
 
 /// What all nodes decided.
-pub(super) struct DecisionLogs {
+pub(crate) struct DecisionLogs {
     files: Vec<LogFile>,
-    pub(super) ledgers: BTreeMap<&'static str, ObservedLedger>,
+    pub(crate) ledgers: BTreeMap<&'static str, ObservedLedger>,
     answered: BTreeMap<String, u64>,
+    /// How long decisions took, in microseconds.
+    pub(crate) took_us: Vec<u64>,
 }
 
 impl DecisionLogs {
-    pub(super) fn open(paths: &[impl AsRef<Path>]) -> Self {
+    pub(crate) fn open(paths: &[impl AsRef<Path>], rules: &[LeasedRule]) -> Self {
         let open = |path| LogFile { file: File::open(path).unwrap(), rest: Vec::new() };
         Self {
             files: paths.iter().map(open).collect(),
-            ledgers: RULES.iter().map(|rule| (rule.id, ObservedLedger::new(rule))).collect(),
+            ledgers: rules.iter().map(|rule| (rule.id, ObservedLedger::new(rule))).collect(),
             answered: BTreeMap::new(),
+            took_us: Vec::new(),
         }
     }
 
     /// How many requests the nodes admitted on the answer of `by`.
-    pub(super) fn answered_by(&self, by: &str) -> u64 {
+    pub(crate) fn answered_by(&self, by: &str) -> u64 {
         self.answered.get(by).copied().unwrap_or_default()
     }
 
     /// Reads what the nodes have written since the last call.
-    pub(super) fn read(&mut self) {
+    pub(crate) fn read(&mut self) {
         let mut lines = Vec::new();
         for LogFile { file, rest } in &mut self.files {
             file.read_to_end(rest).unwrap();
@@ -48,7 +49,11 @@ impl DecisionLogs {
         }
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let line: Value = serde_json::from_slice(line).unwrap();
-            if line["target"] == "tidegate::decision" && line["message"] == "allowed" {
+            if line["target"] != "tidegate::decision" {
+                continue;
+            }
+            self.took_us.push(line["took_us"].as_u64().unwrap());
+            if line["message"] == "allowed" {
                 self.admit(&line);
             }
         }

@@ -14,15 +14,19 @@ fn deploy_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
+/// The store of another region, which is down.
+const OTHER_REGION: &str = "us=redis://127.0.0.1:1";
+
 /// Metric names with their labels, and the values of each label.
 type ExposedMetrics = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// The metrics that servers expose with either store.
+/// The metrics that servers expose with either store, and with that of another region.
 fn exposed_metrics() -> ExposedMetrics {
     let (folder, redis) = (TestFolder::new(), Redis::start());
     let (rules, url) = (folder.write("rules.yaml", RULES), redis.url());
     let mut metrics = ExposedMetrics::new();
-    for args in [&[][..], &["--store", &url]] {
+    let in_region = ["--store", &url, "--region", "eu", "--region-store", OTHER_REGION];
+    for args in [&[][..], &["--store", &url], &in_region] {
         let server =
             ServerProcess::with_config(&rules, &[&["--admin", "127.0.0.1:0"], args].concat());
         send_writes(&server, 3);
@@ -119,7 +123,8 @@ fn dashboard_queries_match_exposed_metrics() {
     let all = queries.join("\n");
     let (folder, redis) = (TestFolder::new(), Redis::start());
     let (rules, url) = (folder.write("rules.yaml", RULES), redis.url());
-    for args in [&[][..], &["--store", &url]] {
+    let in_region = ["--store", &url, "--region", "eu", "--region-store", OTHER_REGION];
+    for args in [&[][..], &["--store", &url], &in_region] {
         let args = [&["--admin", "127.0.0.1:0"], args].concat();
         let server = ServerProcess::with_config(&rules, &args);
         for family in metric_families(&fetch_metrics(&server)).keys() {

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::key::{Fingerprint, Key};
 use tidegate_core::lending::MIN_LEASE_TTL;
+use tidegate_core::quota::Quota;
 use tidegate_core::store::{Charge, Op};
 use tidegate_testkit::history::{CounterHistory, StepAction, counter_steps, histories};
 use tidegate_testkit::property::{cases, check_property};
@@ -122,7 +123,8 @@ impl NodeFixture {
     }
 
     fn check_returns(&mut self) -> Result<(), TestCaseError> {
-        for UnspentUnits { units, granted_at } in self.lease.take_unspent() {
+        for UnspentUnits { units, origin } in self.lease.take_unspent() {
+            let UnitOrigin { granted_at, .. } = origin;
             let account = self.account(granted_at);
             account.returned += units;
             prop_assert!(account.spent + account.returned <= account.granted, "{account:?}");
@@ -182,7 +184,8 @@ fn wait_for_units_is_sound() {
                 let reading = table.apply_one(Op::Grant(terms), &question, now);
                 let granted = reading.granted.into();
                 let had_room = granted > 0;
-                let last = LastAnswer { reading, at: now, least, granted, had_room };
+                let last =
+                    LastAnswer { view: LastReading { reading, at: now }, least, granted, had_room };
                 let few = policy.limit().min(1 + eighths);
                 for cost in [few, policy.limit() / 8 * eighths, reading.remaining + 1, least] {
                     let cost = cost.clamp(1, policy.limit());

@@ -94,7 +94,7 @@ impl DescriptorVisitor for RuleEmitter<'_> {
 const fn convert_limit(limit: &EnvoyLimit) -> ImportedLimit {
     match (limit.window, limit.requests) {
         (None, _) => ImportedLimit::Unlimited,
-        (Some(_), 0) => ImportedLimit::DenyAll,
+        (Some(window), 0) => ImportedLimit::DenyAll { window },
         (Some(window), requests) => ImportedLimit::FixedWindow { requests, window },
     }
 }

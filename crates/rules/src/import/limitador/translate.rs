@@ -119,15 +119,16 @@ impl LimitadorLimit {
 
     fn convert_limit(&self) -> Result<ImportedLimit, CelError> {
         let (requests, seconds) = (self.max_value, self.seconds);
-        if requests == 0 {
-            return Ok(ImportedLimit::DenyAll);
-        }
         let micros = seconds.checked_mul(1_000_000).ok_or("the window is too long")?;
-        let quota = Quota::new(requests, Micros::new(micros));
+        let quota = Quota::new(requests.max(1), Micros::new(micros));
         Policy::new(Algorithm::FixedWindow, quota).map_err(|error| error.to_string())?;
         let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
         let unit = units.into_iter().find(|(size, _)| seconds % size == 0).unwrap_or((1, "s"));
-        Ok(ImportedLimit::FixedWindow { requests, window: WindowText(seconds / unit.0, unit.1) })
+        let window = WindowText(seconds / unit.0, unit.1);
+        Ok(match requests {
+            0 => ImportedLimit::DenyAll { window },
+            requests => ImportedLimit::FixedWindow { requests, window },
+        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Response types of `/v1/live`, `/v1/top` and `/v1/status`, with the fields that `tidegate top`
 //! shows.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 /// All counts since the start of the server, and its state.
@@ -58,7 +60,7 @@ fn exact() -> String {
 pub(super) const EXACT: &str = "exact";
 
 /// What answers without asking the store, while it is available.
-const LOCAL_ANSWERS: [&str; 3] = ["lease", "async", "deny_cache"];
+const LOCAL_ANSWERS: [&str; 4] = ["lease", "async", "borrowed", "deny_cache"];
 
 /// Number of verdicts of a rule, by kind.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -88,6 +90,30 @@ pub(super) struct LiveProcess {
     pub(super) status: LiveStatus,
     pub(super) store: String,
     pub(super) servers: Option<LiveServers>,
+    /// Missing in responses of earlier versions, and if the node has no region.
+    pub(super) regions: Option<LiveRegions>,
+}
+
+/// The stores of other regions, and what the node borrowed.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct LiveRegions {
+    pub(super) region: String,
+    pub(super) lenders: Vec<LiveLender>,
+    /// By rule ID.
+    pub(super) rules: BTreeMap<String, LiveBorrowing>,
+}
+
+/// The store of another region.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct LiveLender {
+    pub(super) region: String,
+    pub(super) state: String,
+}
+
+/// Units of a rule that the node borrowed since the start of the server.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct LiveBorrowing {
+    pub(super) spent: u64,
 }
 
 /// The health of the server.
@@ -151,6 +177,32 @@ pub(super) struct LiveKey {
     pub(super) count: u64,
     pub(super) error: u64,
     pub(super) spread: u64,
+}
+
+impl LiveTick {
+    /// Units of other regions that the node spent on a rule; `None` if it borrowed none.
+    pub(super) fn borrowed(&self, rule: &str) -> Option<u64> {
+        let regions = self.process.regions.as_ref()?;
+        regions.rules.get(rule).map(|borrowed| borrowed.spent)
+    }
+}
+
+impl LiveRegions {
+    /// The node's region, and the state of the others.
+    pub(super) fn describe(&self) -> String {
+        let states =
+            self.lenders.iter().map(|lender| format!("{} {}", lender.region, lender.state));
+        let states: Vec<String> = states.collect();
+        match states.is_empty() {
+            true => format!("region {}", self.region),
+            false => format!("region {}: {}", self.region, states.join(", ")),
+        }
+    }
+
+    /// Whether the node can borrow from all regions that it knows.
+    pub(super) fn are_usable(&self) -> bool {
+        self.lenders.iter().all(|lender| lender.state == "usable")
+    }
 }
 
 impl LiveNode {

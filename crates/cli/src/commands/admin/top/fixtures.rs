@@ -32,6 +32,7 @@ pub(super) fn sample_tick(at_us: u64, allowed: u64, refused: u64) -> LiveTick {
             },
             store: "memory".to_owned(),
             servers: None,
+            regions: None,
         },
         rule_source: LiveRuleSource { version: 3, database: "rules.yaml".to_owned(), rules: 2 },
     }

@@ -44,6 +44,7 @@ fn rule_json(row: &RuleActivity) -> Json {
         "used": row.used.map(from_thousandths),
         "scarce_share": row.near_limit.map(from_thousandths),
         "max_in_window": row.max_in_window,
+        "borrowed": row.borrowed,
         "verdicts": {"allow": allow, "deny": deny, "shadow_deny": shadow_deny, "warn": warn, "ban": ban},
     })
 }

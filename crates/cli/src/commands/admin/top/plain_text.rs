@@ -50,7 +50,8 @@ fn summary_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
     ];
     let nodes = snapshot.nodes.iter().map(|node| ("node", node.describe()));
     let error = snapshot.server_error().map(|error| ("error", error.to_owned()));
-    let rows = rows.into_iter().chain(nodes).chain(error);
+    let regions = process.regions.as_ref().map(|regions| ("regions", regions.describe()));
+    let rows = rows.into_iter().chain(regions).chain(nodes).chain(error);
     rows.map(|(name, value)| vec![name.to_owned(), escape_unprintable(&value)]).collect()
 }
 

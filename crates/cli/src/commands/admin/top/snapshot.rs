@@ -60,6 +60,8 @@ pub(super) struct RuleActivity {
     /// The share of decisions after which at most a tenth of the limit was left, in thousandths.
     pub(super) near_limit: Option<u64>,
     pub(super) max_in_window: Option<u64>,
+    /// Units of other regions spent since the start of the server; `None` if none were borrowed.
+    pub(super) borrowed: Option<u64>,
     /// Rates of requests and refusals over time, oldest first, in thousandths per second.
     pub(super) trend: Vec<(u64, u64)>,
     /// Verdicts since the start of the server.
@@ -183,6 +185,7 @@ impl RuleActivity {
             used: share_permille(headroom.sum, samples * 100).map(|left| 1_000 - left),
             near_limit: share_permille(near_limit, samples),
             max_in_window: rule.max_in_window,
+            borrowed: history.newest().and_then(|tick| tick.borrowed(&rule.id)),
             trend,
             since_start: rule.verdicts,
         }
@@ -231,16 +234,14 @@ mod tests {
         let mut now = history.newest().unwrap().clone();
         now.at_us += 1_000_000;
         now.process.servers = Some(LiveServers { breakers: Vec::new() });
-        let local = ["lease", "async", "deny_cache", "fallback"].map(|by| OutcomeCount {
-            answered_by: by.to_owned(),
-            outcome: "allowed".to_owned(),
-            count: 5,
+        let local = ["lease", "async", "borrowed", "deny_cache", "fallback"].map(|by| {
+            OutcomeCount { answered_by: by.to_owned(), outcome: "allowed".to_owned(), count: 5 }
         });
         now.counts.decisions.extend(local);
         assert_eq!(TopSnapshot::from_history(&history).unwrap().local, None);
         history.push_tick(now);
         let snapshot = TopSnapshot::from_history(&history).unwrap();
-        assert_eq!(snapshot.local, Some(625), "15 of the 24 decisions of both steps");
+        assert_eq!(snapshot.local, Some(689), "20 of the 29 decisions of both steps");
     }
 
     #[test]

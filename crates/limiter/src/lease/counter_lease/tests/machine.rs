@@ -1,5 +1,6 @@
 //! Examples of every decision that a lease makes, at its exact limits in time and number.
 
+use tidegate_core::quota::Quota;
 use tidegate_core::store::GrantTerms;
 
 use super::super::*;
@@ -61,7 +62,7 @@ fn question_asks_for_half_more_than_demand() {
         assert_eq!(lease.take(1, nodes, at(5)), Take::Wait(1));
         let terms = GrantTerms { most: 30, leave: 0, part };
         let nodes = nodes.into();
-        let question = Question { number: 1, asked_at: at(5), least: 1, terms, nodes };
+        let question = Question { number: 1, asked_at: at(5), least: 1, terms, wanted: 30, nodes };
         assert_eq!(lease.question(), Some(&question));
     }
 }
@@ -236,7 +237,7 @@ fn idle_counter_returns_its_units_once() {
     assert!(lease.sweep(at(2 * HALF - 1)), "there were requests in the last slot");
     assert_eq!(lease.units_left(), 12);
     assert!(!lease.sweep(at(2 * HALF)));
-    let unspent = UnspentUnits { units: 12, granted_at: store_at(0) };
+    let unspent = UnspentUnits { units: 12, origin: UnitOrigin::own(store_at(0)) };
     assert_eq!((lease.units_left(), lease.take_unspent().as_slice()), (0, &[unspent][..]));
     assert!(lease.take_unspent().is_empty());
 }
@@ -316,9 +317,9 @@ fn wait_is_estimated_beyond_stores_answer() {
             retry: Retry::After(wait),
             ..grant(0, 2, store_at(0))
         };
+        let view = LastReading { reading, at: at(0) };
         let wait_for = |least, granted, cost| {
-            LastAnswer { reading, at: at(0), least, granted, had_room: granted > 0 }
-                .wait_for(&policy, cost)
+            LastAnswer { view, least, granted, had_room: granted > 0 }.wait_for(&policy, cost)
         };
         assert_eq!([wait_for(3, 0, 2), wait_for(3, 0, 3)], [wait, wait]);
         assert_eq!([wait_for(2, 0, 3), wait_for(2, 1, 3)], [reset_after, next_after]);
@@ -329,8 +330,7 @@ fn wait_is_estimated_beyond_stores_answer() {
 #[test]
 fn part_leaves_units_for_other_nodes() {
     let last = |remaining| LastAnswer {
-        reading: grant(0, remaining, store_at(250_000)),
-        at: at(0),
+        view: LastReading { reading: grant(0, remaining, store_at(250_000)), at: at(0) },
         least: 1,
         granted: 0,
         had_room: false,
@@ -350,4 +350,71 @@ fn part_leaves_units_for_other_nodes() {
     let mut lease = hot_lease(fast_policy(Algorithm::TokenBucket));
     lease.last = Some(last(850));
     assert_eq!(lease.part(4, at(0)), 8, "at most two parts for each node");
+}
+
+/// First 12, then 14 units are needed in half a lease. The rest of a bucket's lease is lost.
+#[test]
+fn few_units_of_short_bucket_leave_no_rest() {
+    for (algorithm, most) in [(Algorithm::TokenBucket, 13), (Algorithm::SlidingWindowLog, 15)] {
+        let mut lease = new_lease(slow_policy(algorithm), 11);
+        lease.take(1, 1, at(0));
+        assert_eq!(lease.question().unwrap().terms.most, 13, "{algorithm}");
+        lease.on_answer(1, Some(grant(1, 0, store_at(0))), at(0));
+        lease.take(1, 1, at(HALF - 1));
+        lease.take(1, 1, at(HALF));
+        assert_eq!(lease.question().unwrap().terms.most, most, "{algorithm}");
+    }
+}
+
+/// It granted the 13 units that were asked for; 15 are needed by each node. A bucket of 20 that is
+/// half full is not short.
+#[test]
+fn store_without_room_for_all_nodes_is_short() {
+    let slow = slow_policy(Algorithm::TokenBucket);
+    let quota = Quota::new(20, Micros::from_secs(3_600));
+    let small = Policy::new(Algorithm::TokenBucket, quota).unwrap();
+    for (policy, nodes, remaining, is_short) in [
+        (slow, 1, 1, true),
+        (slow, 1, 2, false),
+        (slow, 3, 31, true),
+        (slow, 3, 32, false),
+        (small, 3, 0, false),
+    ] {
+        let mut lease = new_lease(policy, 11);
+        lease.take(1, nodes, at(0));
+        lease.on_answer(1, Some(grant(1, 0, store_at(0))), at(0));
+        (0..2).for_each(|_| assert_ne!(lease.take(1, nodes, at(HALF)), Take::Direct));
+        let most = lease.question().unwrap().terms.most;
+        lease.on_answer(2, Some(grant(most, remaining, store_at(HALF))), at(HALF));
+        lease.take(most.into(), nodes, at(HALF));
+        assert_eq!(
+            lease.take(1, nodes, at(HALF)) == Take::Refused,
+            is_short,
+            "{nodes} {remaining}"
+        );
+    }
+}
+
+#[test]
+fn lease_of_three_units_is_not_renewed_early() {
+    for (granted, renewed) in [(3, None), (4, Some(2))] {
+        let mut lease = hot_lease(slow_policy(Algorithm::SlidingWindowCounter));
+        lease.take(1, 1, at(0));
+        lease.on_answer(1, Some(grant(granted, 900, store_at(0))), at(0));
+        lease.take(granted.into(), 1, at(1));
+        assert_eq!(asked(&lease), renewed, "{granted}");
+        assert_eq!(lease.take(1, 1, at(1)), Take::Wait(2));
+    }
+}
+
+/// Room of a log that no node takes is lost, so a node takes what it needs once it was refused.
+#[test]
+fn short_log_is_asked_without_parts() {
+    let mut lease = hot_lease(slow_policy(Algorithm::SlidingWindowLog));
+    lease.take(1, 5, at(0));
+    assert_eq!(lease.question().unwrap().terms.part, 10);
+    lease.on_answer(1, Some(grant(10, 95, store_at(0))), at(0));
+    lease.take(10, 5, at(HALF));
+    lease.take(1, 5, at(HALF));
+    assert_eq!(lease.question().unwrap().terms.part, 1);
 }

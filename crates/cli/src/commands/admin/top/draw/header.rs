@@ -64,6 +64,10 @@ fn source_line(snapshot: &TopSnapshot, palette: Palette) -> Line<'static> {
         let style = if is_healthy { Style::new() } else { palette.bad() };
         spans.push(Span::styled(format!("  {nodes}"), style));
     }
+    if let Some(regions) = &snapshot.tick.process.regions {
+        let style = if regions.are_usable() { Style::new() } else { palette.bad() };
+        spans.push(Span::styled(format!("  {}", escape_unprintable(&regions.describe())), style));
+    }
     if let Some(error) = snapshot.server_error() {
         spans.push(Span::styled(format!("  {}", escape_unprintable(error)), palette.bad()));
     }

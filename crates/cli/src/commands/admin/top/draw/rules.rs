@@ -20,6 +20,7 @@ enum RuleColumn {
     Rule,
     Mode,
     Counted,
+    Borrowed,
     Requests,
     Refused,
     Share,
@@ -30,15 +31,15 @@ enum RuleColumn {
 }
 
 use RuleColumn::{
-    Counted, Mode, NearLimit, PeakInWindow, Refused, Requests, Rule, Share, Trend, Used,
+    Borrowed, Counted, Mode, NearLimit, PeakInWindow, Refused, Requests, Rule, Share, Trend, Used,
 };
 
-const COLUMN_ORDER: [RuleColumn; 10] =
-    [Rule, Mode, Counted, Requests, Refused, Share, Used, NearLimit, PeakInWindow, Trend];
+const COLUMN_ORDER: [RuleColumn; 11] =
+    [Rule, Mode, Counted, Borrowed, Requests, Refused, Share, Used, NearLimit, PeakInWindow, Trend];
 
 /// The columns by priority: those at the end are omitted first if space is short.
-const COLUMN_PRIORITY: [RuleColumn; 10] =
-    [Rule, Requests, Refused, Mode, Share, Used, Counted, Trend, NearLimit, PeakInWindow];
+const COLUMN_PRIORITY: [RuleColumn; 11] =
+    [Rule, Requests, Refused, Mode, Share, Used, Counted, Borrowed, Trend, NearLimit, PeakInWindow];
 
 /// Maximum width of the rule name.
 const MAX_NAME_WIDTH: usize = 32;
@@ -80,7 +81,13 @@ fn fit_columns(room: usize, rules: &[&RuleActivity]) -> ColumnWidths {
     let mut visible = Vec::new();
     // While the store decides all rules, the column says nothing.
     let all_exact = rules.iter().all(|rule| rule.consistency == EXACT);
-    for column in COLUMN_PRIORITY.into_iter().filter(|column| *column != Counted || !all_exact) {
+    let none_borrowed = rules.iter().all(|rule| rule.borrowed.is_none());
+    let says_nothing = |column| match column {
+        Counted => all_exact,
+        Borrowed => none_borrowed,
+        _ => false,
+    };
+    for column in COLUMN_PRIORITY.into_iter().filter(|column| !says_nothing(*column)) {
         let width = column.min_width() + if visible.is_empty() { 0 } else { GAP };
         if width > left && !visible.is_empty() {
             break;
@@ -150,6 +157,7 @@ impl RuleColumn {
             Rule => "RULE",
             Mode => "MODE",
             Counted => "COUNTED",
+            Borrowed => "BORROWED",
             Requests => "REQ/S",
             Refused => "REFUSED/S",
             Share => "REFUSED",
@@ -166,7 +174,7 @@ impl RuleColumn {
             Rule => 12,
             Mode => 8,
             Counted => 7,
-            Requests | Share => 8,
+            Requests | Share | Borrowed => 8,
             Refused => 10,
             Used => 5,
             NearLimit => 9,
@@ -177,7 +185,9 @@ impl RuleColumn {
     const fn alignment(self) -> CellAlignment {
         match self {
             Rule | Mode | Counted | Trend => CellAlignment::Left,
-            Requests | Refused | Share | Used | NearLimit | PeakInWindow => CellAlignment::Right,
+            Borrowed | Requests | Refused | Share | Used | NearLimit | PeakInWindow => {
+                CellAlignment::Right
+            }
         }
     }
 
@@ -188,7 +198,7 @@ impl RuleColumn {
             Refused => Some(RuleSort::Refused),
             Share => Some(RuleSort::Share),
             Used => Some(RuleSort::Used),
-            Mode | Counted | NearLimit | PeakInWindow | Trend => None,
+            Mode | Counted | Borrowed | NearLimit | PeakInWindow | Trend => None,
         }
     }
 
@@ -197,6 +207,7 @@ impl RuleColumn {
             Rule => rule.id.clone(),
             Mode => rule.mode_or_disabled().to_owned(),
             Counted => rule.consistency.clone(),
+            Borrowed => rule.borrowed.map_or_else(|| "–".to_owned(), format_count),
             Requests => format_rate(rule.requests),
             Refused => format_rate(rule.refused),
             Share => format_percent(rule.share),

@@ -1,0 +1,79 @@
+//! Background tasks that borrow units from the stores of other regions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::time::Micros;
+use tidegate_limiter::BorrowReport;
+use tidegate_rules::{RegionalLimit, Rule, RuleSet};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::link::RegionLink;
+use super::{RegionLinks, SharedLimiter};
+use crate::clock;
+
+/// How often to look whether a rule borrows by now.
+const IDLE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Asks the store of one region for what the node needs, as often as the rules say. A batch does
+/// not wait for the one before, so that a slow region delays nothing.
+pub(super) async fn borrow_from(
+    limiter: SharedLimiter,
+    links: Arc<RegionLinks>,
+    link: Arc<RegionLink>,
+) {
+    let mut batches = JoinSet::new();
+    let mut period = IDLE_INTERVAL;
+    let mut ticks = tokio::time::interval(period);
+    loop {
+        ticks.tick().await;
+        let wanted = limiter.borrow_interval().map_or(IDLE_INTERVAL, Duration::from);
+        if wanted != period {
+            period = wanted;
+            ticks = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
+        while batches.try_join_next().is_some() {}
+        let usable = links.may_borrow_from(&link);
+        limiter.set_lender_usable(&link.region, usable);
+        if usable {
+            spawn_batches(&limiter, &link, &mut batches);
+        }
+    }
+}
+
+/// Returns what is left of borrowed units. The caller has retired the leases and limits the time.
+pub(crate) async fn return_borrowed(limiter: &SharedLimiter, links: &RegionLinks) {
+    let mut batches = JoinSet::new();
+    for link in links.iter().filter(|link| links.may_borrow_from(link)) {
+        spawn_batches(limiter, link, &mut batches);
+    }
+    batches.join_all().await;
+}
+
+fn spawn_batches(limiter: &SharedLimiter, link: &Arc<RegionLink>, batches: &mut JoinSet<()>) {
+    while let Some(batch) = limiter.pop_borrow_batch(&link.region) {
+        let (limiter, link) = (Arc::clone(limiter), Arc::clone(link));
+        batches.spawn(async move {
+            let started = clock::now();
+            let report = limiter.run_borrow_batch(batch, &link.store).await;
+            if report != BorrowReport::default() {
+                link.exchanges.record(&link.region, &report, started.elapsed());
+            }
+        });
+    }
+}
+
+/// How long a call to another region may take: half of the time that its units live. Later they
+/// would be of little use.
+pub(super) fn call_deadline(rules: &RuleSet) -> Option<Duration> {
+    let ttl = |rule: &Rule| Some(borrow_shares(rule)?.shares().borrow_terms()?.ttl);
+    let active = rules.rules().iter().filter(|rule| rule.is_active());
+    active.filter_map(ttl).max().map(|ttl| Duration::from(Micros::new(ttl.get() / 2)))
+}
+
+/// The division of a rule's limit, if regions borrow from each other.
+pub(super) fn borrow_shares(rule: &Rule) -> Option<&RegionalLimit> {
+    rule.regional().filter(|regional| regional.shares().borrow_terms().is_some())
+}
