@@ -78,7 +78,7 @@ fn published_crates_have_complete_metadata() {
         assert!(folder.join(package["readme"].as_str().unwrap()).is_file(), "{name}: no readme");
         // The registry accepts at most five keywords of 20 characters.
         let keywords = texts(package, "keywords");
-        let valid = |word: &&str| {
+        let valid = |word: &str| {
             let letters = |c: char| c.is_ascii_alphanumeric() || "-_+".contains(c);
             word.len() <= 20
                 && word.starts_with(|c: char| c.is_ascii_alphabetic())

@@ -1,5 +1,7 @@
 //! Runs the examples of this crate.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 #[allow(dead_code, reason = "the test calls the functions that `main` calls")]
 #[path = "../examples/embedded.rs"]
 mod embedded;

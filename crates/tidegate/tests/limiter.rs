@@ -1,5 +1,7 @@
 //! The limiter as programs use it, with its counters in this process.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 use std::fs;
 use std::time::Duration;
 

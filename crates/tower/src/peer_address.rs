@@ -2,8 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+#[cfg(feature = "axum")]
+use axum::extract::ConnectInfo;
 use http::Extensions;
 use tidegate_web::Peer;
+#[cfg(feature = "tonic")]
+use tonic::transport::server::TcpConnectInfo;
 
 /// The other end of the connection, as an extension of the request. It is the client, or a proxy in
 /// front of this service.
@@ -40,13 +44,13 @@ impl PeerAddress {
         let own = extensions.get::<Self>().copied();
         #[cfg(feature = "axum")]
         let own = own.or_else(|| {
-            let info = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>();
+            let info = extensions.get::<ConnectInfo<SocketAddr>>();
             info.map(|info| info.0.into())
         });
         #[cfg(feature = "tonic")]
         let own = own.or_else(|| {
-            let info = extensions.get::<tonic::transport::server::TcpConnectInfo>();
-            info.and_then(|info| info.remote_addr()).map(Self::from)
+            let info = extensions.get::<TcpConnectInfo>();
+            info.and_then(TcpConnectInfo::remote_addr).map(Self::from)
         });
         own
     }

@@ -1,5 +1,7 @@
 //! Runs the examples of this crate.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 mod common;
 
 #[allow(dead_code, reason = "the tests call the functions that `main` calls")]

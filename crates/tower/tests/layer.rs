@@ -1,6 +1,8 @@
 //! The layer around axum services, without sockets. "FIELD" is FIELD.md, part 2, section 3: what
 //! users of other layers complain about.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 mod common;
 
 use std::sync::Arc;
@@ -136,7 +138,7 @@ async fn refund_condition_selects_rules() {
     let limiter = limiter(
         "rules:
   - { id: requests, key_by: ip, limit: 5/h }
-  - { id: tokens, key_by: global, limit: 100/h, cost: { response_header: x-tokens, estimate: 10 } }
+  - { id: tokens, key_by: global, limit: 100/h, cost: { response_header: x-tokens, max: 50, estimate: 10 } }
 ",
     );
     let layer = layer(&limiter).refund_if(|rule, response| match rule.id() {
@@ -345,7 +347,7 @@ async fn slot_is_held_until_body_ends() {
 async fn response_header_settles_estimated_cost() {
     let limiter = limiter(
         "rules: [{ id: tokens, key_by: ip, limit: 1000/h, \
-         cost: { response_header: x-tokens, estimate: 100 } }]",
+         cost: { response_header: x-tokens, max: 1000, estimate: 100 } }]",
     );
     let answer = || async { ([("x-tokens", "740")], "answer") };
     let app = Router::new().route("/", get_route(answer)).layer(layer(&limiter));

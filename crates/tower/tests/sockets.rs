@@ -1,5 +1,7 @@
 //! Bursts over real connections: of any number of concurrent requests, exactly the limit passes.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 mod common;
 
 use std::future::Future;

@@ -1,5 +1,6 @@
 //! Requests, limiters and answers that several suites use.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
 #![allow(dead_code, reason = "each suite uses a part")]
 
 use std::net::{IpAddr, SocketAddr};
