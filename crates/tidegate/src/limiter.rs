@@ -2,10 +2,9 @@
 
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
 
+use tidegate_core::store::complete_now;
 use tidegate_core::time::Clock;
 use tidegate_limiter::{Decision, Explanation};
 use tidegate_memory::{MemoryStore, StoreUsage};
@@ -271,8 +270,7 @@ impl<S: CounterStore> Limiter<S> {
     }
 
     async fn replace_rules(&self, change: impl FnOnce(&mut RuleSource)) -> Result<(), ReloadError> {
-        let mut source =
-            self.shared.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut source = self.shared.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
         change(&mut source);
         self.shared.engine.install(source.compile()?).await?;
         *self.shared.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
@@ -321,18 +319,5 @@ impl<C: Clock + Debug + 'static> Limiter<MemoryStore<C>> {
     #[must_use]
     pub fn memory_usage(&self) -> StoreUsage {
         self.shared.engine.store().usage()
-    }
-}
-
-/// Polls a future to its end. Those of the memory store are ready at the first poll, because it
-/// never waits.
-#[inline]
-fn complete_now<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::yield_now(),
-        }
     }
 }

@@ -45,12 +45,7 @@ pub struct RedisLimiterBuilder {
 }
 
 impl RedisLimiterBuilder {
-    pub(crate) fn new(
-        rules: RuleSource,
-        memory_bytes: u64,
-        clock: FastClock,
-        url: &str,
-    ) -> Self {
+    pub(crate) fn new(rules: RuleSource, memory_bytes: u64, clock: FastClock, url: &str) -> Self {
         Self {
             rules,
             memory_bytes,

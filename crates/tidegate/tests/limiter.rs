@@ -1,5 +1,7 @@
 //! The limiter as programs use it, with its counters in this process.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 use std::fs;
 use std::time::Duration;
 
@@ -59,7 +61,10 @@ fn refused_request_reports_exact_wait() {
     let (limiter, clock) = limiter("100/min by ip burst 1");
     let facts = from_ip("192.0.2.1");
     let allowed = limiter.check_now(&facts);
-    assert_eq!((allowed.limit(), allowed.remaining(), allowed.retry_after()), (Some(1), Some(0), None));
+    assert_eq!(
+        (allowed.limit(), allowed.remaining(), allowed.retry_after()),
+        (Some(1), Some(0), None)
+    );
     let refused = limiter.check_now(&facts);
     assert_eq!(refused.retry_after(), Some(Duration::from_millis(600)));
     clock.advance(Micros::from_millis(600));
@@ -75,7 +80,10 @@ fn decision_without_rule_has_no_numbers() {
         .unwrap();
     let decision = limiter.check_now(&Facts::from([("ip", "192.0.2.1"), ("path", "/b")]));
     assert!(decision.is_allowed());
-    assert_eq!((decision.limit(), decision.remaining(), decision.retry_after()), (None, None, None));
+    assert_eq!(
+        (decision.limit(), decision.remaining(), decision.retry_after()),
+        (None, None, None)
+    );
 }
 
 /// Several rules at once, by tier: benwis/tower-governor#59.
