@@ -109,7 +109,8 @@ func newForwardAuth(options Options) (*forwardAuth, error) {
 		options.Logf = log.Printf
 	}
 	server, err := url.Parse(options.URL)
-	if err != nil || server.Scheme != "http" || server.Host == "" {
+	if err != nil || server.Scheme != "http" || server.Host == "" ||
+		strings.Trim(server.Path, "/") != "" || server.RawQuery != "" {
 		const advice = "URL: write http://HOST:PORT of Tidegate's HTTP API, not %q"
 		return nil, fmt.Errorf(advice, options.URL)
 	}
@@ -163,8 +164,10 @@ func (a *forwardAuth) decide(r *http.Request) verdict {
 // refuse returns a refusal that does not come from the server.
 func refuse(status int, body string) verdict {
 	header := http.Header{}
-	header.Set("Content-Type", "application/json")
 	header.Set("Cache-Control", "no-store")
+	if body != "" {
+		header.Set("Content-Type", "application/json")
+	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	return verdict{status, header, []byte(body)}
 }

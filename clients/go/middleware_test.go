@@ -1,6 +1,7 @@
 package tidegate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -91,11 +92,28 @@ func TestTooLongHeadsAreRefused(t *testing.T) {
 }
 
 func TestInvalidOptionsAreErrors(t *testing.T) {
-	for _, options := range []Options{{URL: "https://a"}, {OnFail: "open"}, {Deadline: -1}} {
+	for _, options := range []Options{{URL: "https://a"}, {URL: "http://a/b"}, {OnFail: "open"}, {Deadline: -1}} {
 		if _, err := Middleware(options); err == nil {
 			t.Error(options)
 		}
 	}
+}
+
+func TestDisconnectedClientIsNoFailure(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Ratelimit-Decision", "allow")
+		w.Header().Set("X-Ratelimit-Limit", "3")
+	}))
+	defer server.Close()
+	auth, err := newForwardAuth(Options{URL: server.URL, Deadline: time.Minute, OnFail: "deny"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	decided := auth.decide(httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+	expect(t, "status", decided.status, 0)
+	expect(t, "header", decided.header, http.Header{"X-Ratelimit-Limit": {"3"}})
 }
 
 func TestAnswerWithoutDecisionIsAFailure(t *testing.T) {

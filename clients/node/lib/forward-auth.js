@@ -27,8 +27,9 @@ const UNAVAILABLE =
 /** A refusal that does not come from the server. */
 function refuse (status, body = '') {
   const length = String(Buffer.byteLength(body))
-  const headers = [['content-type', 'application/json'], ['cache-control', 'no-store']]
-  return { status, headers: [...headers, ['content-length', length]], body }
+  const headers = [['content-length', length], ['cache-control', 'no-store']]
+  if (body) headers.push(['content-type', 'application/json'])
+  return { status, headers, body }
 }
 
 /** Stops asking a server that is down: after three failures, one request per second asks. */
@@ -73,10 +74,10 @@ class ForwardAuth {
 
   constructor ({
     url = 'http://127.0.0.1:8081', deadlineMs = 50, onFail = 'allow', facts, skip,
-    dropHeaders = [], log = console.warn, now = () => performance.now()
+    dropHeaders = [], log = console.warn, now = () => performance.now(), ...unknown
   } = {}) {
     this.server = new URL(url)
-    if (this.server.protocol !== 'http:') {
+    if (this.server.protocol !== 'http:' || this.server.pathname !== '/' || this.server.search) {
       throw new TypeError(`url: write http://HOST:PORT of Tidegate's HTTP API, not ${url}`)
     }
     if (!['allow', 'deny'].includes(onFail)) {
@@ -84,6 +85,9 @@ class ForwardAuth {
     }
     if (!(deadlineMs > 0)) {
       throw new TypeError(`deadlineMs: write milliseconds above 0, not ${deadlineMs}`)
+    }
+    if (Object.keys(unknown).length > 0) {
+      throw new TypeError(`unknown options: ${Object.keys(unknown).join(', ')}`)
     }
     Object.assign(this, { deadlineMs, facts, skip })
     this.breaker = new Breaker(this.server.host, onFail, now, log)
@@ -114,11 +118,13 @@ class ForwardAuth {
     const encode = char => '%' + char.charCodeAt(0).toString(16).toUpperCase()
     const uri = target.replace(/[\x80-\xff]/g, encode)
     const question = ['host', this.server.host, 'x-forwarded-method', method, 'x-forwarded-uri', uri]
-    if (headers.host) question.push('x-forwarded-host', headers.host)
+    const host = headers.host ?? headers[':authority']
+    if (host) question.push('x-forwarded-host', host)
     const hops = [headers['x-forwarded-for'], socket.remoteAddress].filter(Boolean)
     if (hops.length) question.push('x-forwarded-for', hops.join(', '))
     for (let i = 0; i < rawHeaders.length; i += 2) {
       const name = rawHeaders[i].toLowerCase()
+      if (name.startsWith(':')) continue // a pseudo-header of HTTP/2
       if (!this.#dropped.has(name) && !name.startsWith(FACT_PREFIX)) {
         question.push(name, rawHeaders[i + 1])
       }

@@ -3,6 +3,7 @@
 
 const assert = require('node:assert/strict')
 const http = require('node:http')
+const net = require('node:net')
 const { test } = require('node:test')
 
 const { Breaker, ForwardAuth } = require('../lib/forward-auth')
@@ -48,6 +49,14 @@ test('facts replace headers of the client', () => {
   assert.ok(!/forged|tier|plan/.test(question.join()), question.join())
 })
 
+test('pseudo-headers of HTTP/2 are not sent', () => {
+  const auth = new ForwardAuth()
+  const rawHeaders = [':method', 'GET', ':authority', 'a.example', 'x-api-key', 'k']
+  const request = { method: 'GET', rawHeaders, headers: { ':authority': 'a.example' }, socket: {} }
+  const question = auth.encodeQuestion(request, '/', {})
+  assert.deepEqual(question.slice(6), ['x-forwarded-host', 'a.example', 'x-api-key', 'k'])
+})
+
 test('line breaks in facts are bad requests', () => {
   for (const value of ['a\r\nx-api-key: b', 'a\nb', 'a\0b']) {
     assert.equal(encode({ facts: { user_id: value } }).status, 400)
@@ -71,7 +80,9 @@ test('too long heads are refused', () => {
 })
 
 test('invalid options are errors', () => {
-  for (const options of [{ url: 'https://a' }, { onFail: 'open' }, { deadlineMs: 0 }]) {
+  for (const options of [
+    { url: 'https://a' }, { url: 'http://a/b' }, { onFail: 'open' }, { deadlineMs: 0 }, { onfail: 1 }
+  ]) {
     assert.throws(() => new ForwardAuth(options), TypeError)
   }
 })
@@ -82,4 +93,30 @@ test('an error of a callback reaches the application', async () => {
   const request = new http.IncomingMessage(null)
   const error = await new Promise(resolve => handler(request, null, resolve))
   assert.equal(error.message, 'no session')
+})
+
+test('a connection that the server closes is replaced', async t => {
+  // Answers the first question on each connection, and closes it at the second.
+  const answer = 'HTTP/1.1 200 OK\r\nx-ratelimit-decision: allow\r\ncontent-length: 0\r\n\r\n'
+  const connections = []
+  const server = net.createServer(socket => {
+    connections.push(socket)
+    socket.once('data', () => {
+      socket.write(answer)
+      socket.once('data', () => socket.destroy())
+    })
+  })
+  t.after(() => {
+    server.close()
+    connections.forEach(socket => socket.destroy())
+  })
+  await new Promise(resolve => server.listen(0, '127.0.0.1', resolve))
+  const log = line => assert.fail(line)
+  const url = `http://127.0.0.1:${server.address().port}`
+  const auth = new ForwardAuth({ url, onFail: 'deny', deadlineMs: 10_000, log })
+  const request = { method: 'GET', rawHeaders: [], headers: {}, socket: {} }
+  for (let i = 0; i < 4; i++) {
+    assert.deepEqual(await auth.decide(request, '/'), { headers: [] })
+  }
+  assert.equal(connections.length, 4)
 })

@@ -80,7 +80,7 @@ class QuestionTest(unittest.TestCase):
         self.assertIsInstance(self.encode(headers=[(b"x", b"a")] * 90), bytes)
 
     def test_invalid_options_are_errors(self):
-        for options in ({"url": "https://a"}, {"on_fail": "open"}, {"deadline": 0}):
+        for options in ({"url": "https://a"}, {"url": "http://a/b"}, {"on_fail": "open"}, {"deadline": 0}):
             with self.assertRaises(ValueError):
                 ForwardAuth(**options)
 

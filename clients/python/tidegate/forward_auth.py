@@ -49,8 +49,9 @@ UNAVAILABLE = b'{"error":"rate_limiter_unavailable","message":"The rate limiter 
 
 def refuse(status: int, body: bytes = b"") -> Verdict:
     """Returns a refusal that does not come from the server."""
-    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
-    return Verdict(status, [*headers, (b"content-length", b"%d" % len(body))], body)
+    headers = [(b"content-length", b"%d" % len(body)), (b"cache-control", b"no-store")]
+    headers += [(b"content-type", b"application/json")] if body else []
+    return Verdict(status, headers, body)
 
 
 class Breaker:
@@ -83,7 +84,7 @@ class Breaker:
             if self._ask_at is None and self._failures >= self.FAILURES:
                 self._ask_at = self._clock() + self.PAUSE_SECONDS
                 action = "pass without limits" if self._on_fail == "allow" else "get 503"
-                reason = str(error) or type(error).__name__
+                reason = str(error) or "timed out"
                 message = "tidegate at %s does not answer (%s); until it does, requests %s"
                 log.warning(message, self._server, reason, action)
 
@@ -103,7 +104,7 @@ class ForwardAuth:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
+        if parts.scheme != "http" or not parts.hostname or parts.path.strip("/") or parts.query:
             raise ValueError(f"url: write http://HOST:PORT of Tidegate's HTTP API, not {url!r}")
         if on_fail not in ("allow", "deny"):
             raise ValueError(f"on_fail: write 'allow' or 'deny', not {on_fail!r}")
