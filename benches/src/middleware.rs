@@ -97,7 +97,8 @@ impl MiddlewareBench {
         let turns = |wanted: &str| {
             self.0.iter().filter(move |it| it.kind == wanted).flat_map(|it| &it.turns)
         };
-        let ratio = |(turn, other): (&GatewayTurn, &GatewayTurn)| turn.per_second / other.per_second;
+        let ratio =
+            |(turn, other): (&GatewayTurn, &GatewayTurn)| turn.per_second / other.per_second;
         median(&turns(kind).zip(turns(other)).map(ratio).collect::<Vec<_>>())
     }
 }
