@@ -17,7 +17,7 @@ const DECISION: &[&str] = &["core", "rules", "limiter"];
 fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
     let shared = [DECISION, &["web", "net", "identity", "response", "telemetry"]].concat();
     let admin = [&shared[..], &["api", "rulestore"]].concat();
-    let server = [&admin[..], &["gateway", "admin", "memory", "redis"]].concat();
+    let server = [&admin[..], &["gateway", "admin", "memory", "redis", "tidegate"]].concat();
     let cli = [&server[..], &["server"]].concat();
     BTreeMap::from([
         ("core", vec![]),
@@ -34,6 +34,11 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("api", shared),
         ("rulestore", vec!["core", "rules", "web", "telemetry"]),
         ("admin", admin),
+        ("tidegate", [DECISION, &["memory", "redis"]].concat()),
+        (
+            "tower",
+            [DECISION, &["memory", "redis", "web", "identity", "response", "tidegate"]].concat(),
+        ),
         ("server", server),
         ("cli", cli),
         ("testkit", vec!["core"]),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use crate::algorithm::{Fit, State};
 use crate::decision::{AnsweredBy, Reading};
@@ -186,5 +188,18 @@ pub trait Store: Send + Sync {
     /// answer, this is the last known number.
     fn node_count(&self) -> u32 {
         1
+    }
+}
+
+/// Polls a future to its end on this thread, for decisions by a store that is
+/// [`IMMEDIATE`](Store::IMMEDIATE): such a future is ready when first polled.
+#[inline]
+pub fn complete_now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::yield_now(),
+        }
     }
 }

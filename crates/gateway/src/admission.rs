@@ -14,14 +14,13 @@ use tidegate_rules::{ApiKind, Facts, Rule};
 
 use super::Gateway;
 use super::access_log::AccessLogEntry;
-use super::completion::RequestCompletion;
 use super::consistent_hash::RoutingKey;
 use super::forward::RouteTarget;
 use super::response_body::GatewayBody;
 use tidegate_identity::{ResolvedClient, RuleInputHeaders};
 use tidegate_net::listen::ConnectionInfo;
 use tidegate_response as respond;
-use tidegate_response::PendingHeaders;
+use tidegate_response::{PendingHeaders, RequestCompletion};
 use tidegate_telemetry::trace::{self, ServerSpan};
 use tidegate_web::problem::HttpError;
 

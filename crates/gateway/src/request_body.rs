@@ -11,11 +11,11 @@ use http::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::body_idle_timeout::IdleTimeout;
-use super::forwarded_bytes::{ForwardedBytes, ForwardingClosedError};
 use super::header_policy;
 use super::retry_buffer::{RetryBody, RetryBuffer, RetryFrame};
 use super::upload_progress::UploadProgress;
 use tidegate_identity::RuleInputHeaders;
+use tidegate_response::{ForwardedBytes, ForwardingClosedError};
 use tidegate_web::problem::HttpError;
 
 /// The body of a request. Most requests have none, and requests are moved often, so the state is

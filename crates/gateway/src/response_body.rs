@@ -9,10 +9,10 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::access_log::AccessLogEntry;
 use super::body_idle_timeout::IdleTimeout;
-use super::completion::RequestCompletion;
 use super::upstream_connection::Http1Connection;
 use super::upstream_server::ServerLoadGuard;
 use tidegate_net::listen::BoxError;
+use tidegate_response::RequestCompletion;
 use tidegate_telemetry::trace::ServerSpan;
 
 /// The body of a response from the gateway.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::decision::{AnsweredBy, Reading, Retry, Verdict};
@@ -193,6 +194,30 @@ impl Decision {
         tightest.map(|reading| (self.rule(reading), reading))
     }
 
+    /// How long to wait before a retry of a refused request; `None` if it is allowed, or if no wait
+    /// would help.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.tightest()?.1.retry() {
+            Retry::After(wait) if !self.is_allowed() => Some(wait.into()),
+            _ => None,
+        }
+    }
+
+    /// The limit of the [tightest](Self::tightest) rule: the most requests that can pass at once.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        Some(self.tightest()?.1.numbers?.limit)
+    }
+
+    /// How many more requests the [tightest](Self::tightest) rule allows now. `None` if no rule
+    /// with a limit matched, or if the store did not answer.
+    #[must_use]
+    pub fn remaining(&self) -> Option<u64> {
+        let (_, reading) = self.tightest()?;
+        Some(reading.numbers.filter(|_| !reading.uncounted)?.remaining)
+    }
+
     /// The rules that exceeded their limit but let the request pass with a warning.
     pub fn warnings(&self) -> impl Iterator<Item = &Rule> {
         self.readings()
@@ -300,6 +325,13 @@ impl Decision {
     /// refund of this decision no longer includes them.
     pub fn take_deferred_charge(&mut self) -> Option<DeferredCharge> {
         self.has_deferred_cost().then(|| DeferredCharge(self.take_receipt(is_cost_deferred)))
+    }
+
+    /// Takes the charges of the selected rules, to be corrected later; `None` if there are none. A
+    /// refund of this decision no longer includes them.
+    pub fn take_charge(&mut self, selects: impl Fn(&Rule) -> bool) -> Option<DeferredCharge> {
+        let receipt = self.take_receipt(selects);
+        (!receipt.items.is_empty()).then_some(DeferredCharge(receipt))
     }
 
     /// Takes the receipt for the charges of the selected rules.

@@ -1,4 +1,5 @@
-//! Deferred costs: corrects the charge of a request whose cost becomes known with its response.
+//! Deferred costs: corrects the charge of a request whose cost becomes known later, usually with
+//! its response.
 //!
 //! The correction does not need the request. Its state, [`DeferredCharge`], is taken out of the
 //! decision and contains the counters. (Envoy's CVE-2026-26330 was caused by using the request's
@@ -13,14 +14,14 @@ use crate::limiter::Limiter;
 use crate::plan::ChargePlan;
 use crate::receipt::{Receipt, ReceiptItem};
 
-/// The charges of rules that learn the cost from the response. Settled once, by
-/// [`Limiter::settle_deferred`]; if it is dropped instead, the charges stay as they are.
+/// Charges that are corrected once the cost of the request is known, by
+/// [`Limiter::settle_deferred`]. If the value is dropped instead, the charges stay as they are.
 #[derive(Debug)]
 #[must_use = "if it is dropped, the estimated cost stays charged"]
 pub struct DeferredCharge(pub(crate) Receipt);
 
 impl DeferredCharge {
-    /// The rules that learn the request's cost from the response.
+    /// The rules that were charged.
     pub fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.0.items.iter().map(|charged| self.0.rule(charged))
     }

@@ -1,14 +1,19 @@
 //! Turns a decision into HTTP: the rate-limit headers of every response, and the complete
-//! [`refusal_response`] to a refused request.
+//! [`refusal_response`] to a refused request. An admitted request waits in a [`DelayQueue`] if a
+//! rule says so, and [`RequestCompletion`] settles its charges when its response has ended.
 //!
 //! The headers describe only the tightest rule, and never a rule in shadow mode. All numbers come
 //! from the store, so every node sends a client the same ones. This crate reads no clock and draws
 //! no random numbers.
 
 mod accept;
+mod completion;
+mod delay_queue;
+mod forwarded_bytes;
 mod header_family;
 mod header_writer;
 mod ietf;
+mod pacing_queue;
 mod pending_headers;
 mod refusal;
 mod retry_after;
@@ -19,6 +24,9 @@ use tidegate_core::time::Micros;
 use tidegate_limiter::Decision;
 use tidegate_rules::Facts;
 
+pub use completion::RequestCompletion;
+pub use delay_queue::DelayQueue;
+pub use forwarded_bytes::{ForwardedBytes, ForwardingClosedError};
 use header_writer::HeaderWriter;
 pub use pending_headers::PendingHeaders;
 pub use refusal::grpc::percent_encode;

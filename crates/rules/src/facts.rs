@@ -10,7 +10,15 @@ use smallvec::SmallVec;
 use crate::api_kind::ApiKind;
 
 /// An ordered list of names and values. A name may occur more than once, as in Envoy's descriptors;
-/// rules use the first value.
+/// rules use the first value. Borrowed text is not copied, and up to 12 facts need no allocation.
+///
+/// ```
+/// use tidegate_rules::Facts;
+///
+/// let mut facts = Facts::from([("user_id", "ada"), ("path", "/orders")]);
+/// facts.push("tier", "free");
+/// assert_eq!(facts.get("user_id"), Some("ada"));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts<'a> {
     list: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 12]>,
@@ -161,6 +169,14 @@ impl<'a, N: Into<Cow<'a, str>>, V: Into<Cow<'a, str>>> FromIterator<(N, V)> for 
         let mut facts = Self::new();
         list.into_iter().for_each(|(name, value)| facts.push(name, value));
         facts
+    }
+}
+
+impl<'a, N: Into<Cow<'a, str>>, V: Into<Cow<'a, str>>, const COUNT: usize> From<[(N, V); COUNT]>
+    for Facts<'a>
+{
+    fn from(list: [(N, V); COUNT]) -> Self {
+        list.into_iter().collect()
     }
 }
 

@@ -49,6 +49,7 @@ mod ruleset;
 mod secrets;
 mod value_syntax;
 pub mod yaml;
+#[cfg(feature = "yaml-writer")]
 pub mod yaml_writer;
 
 pub use api_kind::ApiKind;

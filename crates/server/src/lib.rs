@@ -24,7 +24,6 @@ pub mod serve;
 mod snapshot;
 pub mod store;
 mod store_calls;
-mod sweep;
 mod telemetry;
 
 pub use outcome::CommandOutcome;

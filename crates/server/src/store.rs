@@ -1,7 +1,6 @@
 //! The stores that can be configured, with their background tasks. The rest of the server uses them
 //! through `ManagedStore`.
 
-mod lease_tasks;
 mod memory;
 mod redis;
 

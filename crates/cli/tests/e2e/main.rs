@@ -19,6 +19,7 @@ mod import;
 mod key_secret;
 mod leased_fleet;
 mod leases;
+mod middleware;
 mod missing_facts;
 mod redis_store;
 mod region_fleet;

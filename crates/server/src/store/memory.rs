@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate::node;
 use tidegate_limiter::{Limiter, NoFallback};
 use tidegate_memory::{FastClock, MemoryStore, StoreUsage};
 use tidegate_redis::Stats;
@@ -14,7 +15,6 @@ use crate::error::CommandError;
 use crate::regions::RegionLinks;
 use crate::snapshot::SnapshotFile;
 use crate::store_calls::StoreCallMetrics;
-use crate::sweep;
 
 /// Counters in this process.
 pub type EmbeddedStore = MemoryStore<FastClock>;
@@ -50,7 +50,7 @@ impl ManagedStore for EmbeddedStore {
         tasks: &mut JoinSet<()>,
     ) {
         let swept = Arc::clone(limiter);
-        tasks.spawn(sweep::run(move || swept.store().sweep()));
+        tasks.spawn(node::sweep_periodically(move || swept.store().sweep()));
         if let Some(file) = snapshot_file(settings) {
             tasks.spawn(file.write_periodically(Arc::clone(limiter), settings.snapshot_interval));
         }

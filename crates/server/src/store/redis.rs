@@ -5,23 +5,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::node;
+pub use tidegate::node::shared_limiter;
 use tidegate_core::store::Store as _;
-use tidegate_limiter::{DEFAULT_LEASE_BYTES, LeaseClock, Limiter};
+use tidegate_limiter::Limiter;
 use tidegate_memory::StoreUsage;
-use tidegate_redis::{
-    BreakerState, FindingSeverity, RedisOptions, RedisStore, Stats, StoreObserver,
-};
-use tidegate_rules::RuleSet;
+use tidegate_redis::{FindingSeverity, RedisOptions, RedisStore, Stats, StoreObserver};
 use tidegate_web::ProcessStatus;
 use tokio::task::JoinSet;
 
-use super::{EmbeddedStore, ManagedStore, lease_tasks};
-use crate::clock;
+use super::{EmbeddedStore, ManagedStore};
 use crate::config::{RedisSettings, Settings, StoreSettings};
 use crate::error::CommandError;
 use crate::regions::{self, RegionLinks};
 use crate::store_calls::StoreCallMetrics;
-use crate::sweep;
 use crate::telemetry::ServerEvent;
 
 /// Counters shared with other nodes.
@@ -35,9 +32,6 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often to count the nodes that share the store.
 const COUNT_NODES_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How often local charges are written back to the store.
-const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time limit for the last write-back on shutdown.
 const FINAL_SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -60,27 +54,14 @@ pub fn options(settings: &RedisSettings) -> RedisOptions {
     }
 }
 
-/// The limiter of a node that shares its store. `local` counts while the store is down.
-pub fn shared_limiter(
-    store: SharedStore,
-    local: EmbeddedStore,
-    rules: RuleSet,
-) -> Limiter<SharedStore, EmbeddedStore> {
-    Limiter::new(store, rules.for_shared_store())
-        .with_local(local)
-        .with_leases(LeaseClock::new(clock::since_boot), DEFAULT_LEASE_BYTES)
-}
-
 /// Starts the background tasks that such a limiter needs to decide correctly.
 pub fn spawn_limiter_tasks(
     limiter: &Arc<Limiter<SharedStore, EmbeddedStore>>,
     calls: &Arc<StoreCallMetrics>,
     tasks: &mut JoinSet<()>,
 ) {
-    let swept = Arc::clone(limiter);
-    tasks.spawn(sweep::run(move || swept.local().map_or(1, EmbeddedStore::sweep)));
-    tasks.spawn(settle_debts(Arc::clone(limiter)));
-    lease_tasks::spawn(limiter, calls, tasks);
+    let calls = Arc::clone(calls);
+    node::spawn_tasks(limiter, move |report, took| calls.record(report, took), tasks);
 }
 
 impl ManagedStore for SharedStore {
@@ -125,13 +106,7 @@ impl ManagedStore for SharedStore {
         regions: &RegionLinks,
     ) -> Result<(), CommandError> {
         let settled = async {
-            while limiter.has_unsettled() && is_any_server_reachable(limiter.store()) {
-                if limiter.settle().await == 0 {
-                    tokio::time::sleep(SETTLE_INTERVAL).await;
-                }
-            }
-            lease_tasks::return_units(limiter).await;
-            limiter.store().leave().await;
+            node::leave_fleet(limiter).await;
             regions::return_borrowed(limiter, regions).await;
         };
         // If the store is down, nothing is written back. It then misses at most one local share,
@@ -188,23 +163,6 @@ async fn report_indivisible_rules(
         }
         let warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
         status.set_sharing_warning((!warnings.is_empty()).then(|| warnings.join("; ")));
-    }
-}
-
-/// Whether requests are sent to any server of the store, at least in part.
-fn is_any_server_reachable(store: &SharedStore) -> bool {
-    store.stats().servers.iter().any(|(_, breaker)| *breaker != BreakerState::Open)
-}
-
-/// Keeps the local shares in line with the number of nodes, and writes back what they admitted
-/// while the store was down.
-async fn settle_debts(limiter: Arc<Limiter<SharedStore, EmbeddedStore>>) {
-    loop {
-        tokio::time::sleep(SETTLE_INTERVAL).await;
-        limiter.sync_node_count().await;
-        while limiter.has_unsettled() && limiter.settle().await > 0 {
-            tokio::task::yield_now().await;
-        }
     }
 }
 

@@ -14,16 +14,16 @@ use tidegate_rules::{BodyBytes, Rule};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::forwarded_bytes::ForwardedBytes;
+use crate::forwarded_bytes::ForwardedBytes;
 
 /// A request with slots to release or a cost to charge; dropped when its response has ended.
 #[derive(Debug)]
-pub(super) struct RequestCompletion {
+pub struct RequestCompletion {
     outcome_sender: Option<oneshot::Sender<RequestOutcome>>,
     forwarded: ForwardedBytes,
     sent: u64,
     headers: Option<HeaderMap>,
-    refunded: bool,
+    refunded: RefundedRules,
     task: Option<JoinHandle<()>>,
 }
 
@@ -34,14 +34,36 @@ struct RequestOutcome {
     /// response body, if there was a response.
     body_bytes: BodyBytes,
     headers: HeaderMap,
-    /// Whether the charge is refunded.
-    refunded: bool,
+    refunded: RefundedRules,
+}
+
+/// The rules whose charge is refunded, whatever the response costs.
+#[derive(Debug)]
+enum RefundedRules {
+    All,
+    /// Rules with these IDs.
+    Listed(Vec<String>),
+}
+
+impl RefundedRules {
+    fn contains(&self, rule: &Rule) -> bool {
+        match self {
+            Self::All => true,
+            Self::Listed(ids) => ids.iter().any(|id| id == rule.id()),
+        }
+    }
+}
+
+impl Default for RefundedRules {
+    fn default() -> Self {
+        Self::Listed(Vec::new())
+    }
 }
 
 impl RequestCompletion {
     /// Starts the task for the slots and the deferred charge of a decision. Returns `None` if it
     /// has neither. That is the usual case, hence the box.
-    pub(super) fn start<S: Store + 'static, L: Store + 'static>(
+    pub fn start<S: Store + 'static, L: Store + 'static>(
         limiter: &Arc<Limiter<S, L>>,
         decision: &mut Decision,
     ) -> Option<Box<Self>> {
@@ -57,19 +79,19 @@ impl RequestCompletion {
             forwarded: ForwardedBytes::default(),
             sent: 0,
             headers: None,
-            refunded: false,
+            refunded: RefundedRules::default(),
             task: Some(task),
         }))
     }
 
     /// The counter for the forwarded bytes of the request body.
-    pub(super) fn forwarded_bytes(&self) -> ForwardedBytes {
+    pub fn forwarded_bytes(&self) -> ForwardedBytes {
         self.forwarded.clone()
     }
 
     /// Refunds the charge, because nothing of the request was sent. Returns when that is done.
-    pub(super) async fn refund(mut self: Box<Self>) {
-        self.refunded = true;
+    pub async fn refund(mut self: Box<Self>) {
+        self.refunded = RefundedRules::All;
         let task = self.task.take();
         drop(self);
         if let Some(task) = task
@@ -79,13 +101,18 @@ impl RequestCompletion {
         }
     }
 
+    /// Refunds the deferred charges of the rules with these IDs when the response has ended.
+    pub fn refund_rules(&mut self, ids: Vec<String>) {
+        self.refunded = RefundedRules::Listed(ids);
+    }
+
     /// Records the head of the response.
-    pub(super) fn record_response_headers(&mut self, headers: &HeaderMap) {
+    pub fn record_response_headers(&mut self, headers: &HeaderMap) {
         self.headers = Some(headers.clone());
     }
 
     /// Counts bytes of the response body.
-    pub(super) const fn add_sent_bytes(&mut self, bytes: u64) {
+    pub const fn add_sent_bytes(&mut self, bytes: u64) {
         self.sent += bytes;
     }
 }
@@ -97,7 +124,8 @@ impl Drop for RequestCompletion {
         let headers = self.headers.take().unwrap_or_default();
         if let Some(sender) = self.outcome_sender.take() {
             // The task receives it, unless the runtime is shutting down.
-            let _ = sender.send(RequestOutcome { body_bytes, headers, refunded: self.refunded });
+            let refunded = std::mem::take(&mut self.refunded);
+            let _ = sender.send(RequestOutcome { body_bytes, headers, refunded });
         }
     }
 }
@@ -119,7 +147,7 @@ async fn run_completion<S: Store, L: Store>(
     if let Some(deferred) = deferred {
         let values =
             |name: &str| outcome.headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
-        let cost = |rule: &Rule| match outcome.refunded {
+        let cost = |rule: &Rule| match outcome.refunded.contains(rule) {
             true => Some(0),
             false => rule.cost().response_cost(values, outcome.body_bytes),
         };

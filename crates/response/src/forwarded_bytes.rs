@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 
 /// A sum shared by two tasks: the body adds to it, and the charge closes it.
 #[derive(Clone, Debug)]
-pub(super) struct ForwardedBytes(Arc<Mutex<Option<u64>>>);
+pub struct ForwardedBytes(Arc<Mutex<Option<u64>>>);
 
 /// The sum is closed: bytes forwarded from now on would not be charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ForwardingClosedError;
+pub struct ForwardingClosedError;
 
 impl Default for ForwardedBytes {
     fn default() -> Self {
@@ -23,7 +23,7 @@ impl ForwardedBytes {
     ///
     /// # Errors
     /// If the sum is closed; the bytes must not be forwarded.
-    pub(super) fn add(&self, bytes: u64) -> Result<(), ForwardingClosedError> {
+    pub fn add(&self, bytes: u64) -> Result<(), ForwardingClosedError> {
         let mut sum = self.0.lock();
         let sum = sum.as_mut().ok_or(ForwardingClosedError)?;
         *sum = sum.saturating_add(bytes);
@@ -31,7 +31,7 @@ impl ForwardedBytes {
     }
 
     /// Closes the sum and returns it.
-    pub(super) fn close(&self) -> u64 {
+    pub fn close(&self) -> u64 {
         self.0.lock().take().unwrap_or_default()
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 /// How long an empty queue is kept after its last departure.
 const IDLE_QUEUE_TTL: Duration = Duration::from_secs(60);
 
-/// All queues of a gateway.
+/// All queues of a process.
 #[derive(Debug)]
 pub(super) struct PacingQueues {
     queues: Mutex<HashMap<Fingerprint, PacingQueue>>,
@@ -69,7 +69,7 @@ impl PacingQueues {
         }
     }
 
-    /// Appends to a queue; `None` if the gateway's limit of waiting requests is reached.
+    /// Appends to a queue; `None` if the limit of waiting requests is reached.
     pub(super) fn enqueue(self: &Arc<Self>, delay: &QueueDelay) -> Option<QueueTicket> {
         if self.waiting.fetch_add(1, Relaxed) >= self.max_waiting {
             self.waiting.fetch_sub(1, Relaxed);

@@ -8,7 +8,7 @@ use tidegate_core::store::Store;
 use tidegate_limiter::{Decision, Limiter, QueueDelay};
 use tokio::time::Instant;
 
-use super::pacing_queue::{PacingQueues, QueueTicket};
+use crate::pacing_queue::{PacingQueues, QueueTicket};
 use tidegate_web::ProcessStatus;
 use tidegate_web::problem::HttpError;
 
@@ -17,7 +17,7 @@ const FINISH_MARGIN: Duration = Duration::from_secs(1);
 
 /// Delays admitted requests.
 #[derive(Debug)]
-pub(super) struct DelayQueue {
+pub struct DelayQueue {
     queues: Arc<PacingQueues>,
     status: Arc<ProcessStatus>,
     drain_timeout: Duration,
@@ -32,11 +32,10 @@ struct DelayedRequest<S: Store + 'static, L: Store + 'static> {
 }
 
 impl DelayQueue {
-    pub(super) fn new(
-        max_waiting: usize,
-        status: Arc<ProcessStatus>,
-        drain_timeout: Duration,
-    ) -> Self {
+    /// Delays at most `max_waiting` requests at a time. A drain of the process waits
+    /// `drain_timeout` for them.
+    #[must_use]
+    pub fn new(max_waiting: usize, status: Arc<ProcessStatus>, drain_timeout: Duration) -> Self {
         Self { queues: Arc::new(PacingQueues::new(max_waiting)), status, drain_timeout }
     }
 
@@ -44,7 +43,7 @@ impl DelayQueue {
     ///
     /// # Errors
     /// If too many requests are queued, or the process stops before the request may leave.
-    pub(super) async fn wait<S: Store + 'static, L: Store + 'static>(
+    pub async fn wait<S: Store + 'static, L: Store + 'static>(
         &self,
         limiter: &Arc<Limiter<S, L>>,
         decision: Decision,
