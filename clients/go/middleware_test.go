@@ -13,7 +13,9 @@ import (
 
 func TestBreakerOpensAfterThreeFailuresAndAsksOncePerSecond(t *testing.T) {
 	now, lines := start, []string(nil)
-	logf := func(format string, values ...any) { lines = append(lines, fmt.Sprintf(format, values...)) }
+	logf := func(format string, values ...any) {
+		lines = append(lines, fmt.Sprintf(format, values...))
+	}
 	b := breaker{server: "t:1", onFail: "allow", logf: logf, now: func() time.Time { return now }}
 	fail := func() { b.recordFailure(errors.New("refused")) }
 	fail()
@@ -92,7 +94,9 @@ func TestTooLongHeadsAreRefused(t *testing.T) {
 }
 
 func TestInvalidOptionsAreErrors(t *testing.T) {
-	for _, options := range []Options{{URL: "https://a"}, {URL: "http://a/b"}, {OnFail: "open"}, {Deadline: -1}} {
+	for _, options := range []Options{
+		{URL: "https://a"}, {URL: "http://a/b"}, {OnFail: "open"}, {Deadline: -1},
+	} {
 		if _, err := Middleware(options); err == nil {
 			t.Error(options)
 		}

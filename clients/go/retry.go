@@ -125,7 +125,9 @@ func (t *RetryTransport) RoundTrip(request *http.Request) (*http.Response, error
 }
 
 // waitBeforeRetry returns how long to wait after this attempt, or false if its response is final.
-func (t *RetryTransport) waitBeforeRetry(attempt int, response *http.Response) (time.Duration, bool) {
+func (t *RetryTransport) waitBeforeRetry(
+	attempt int, response *http.Response,
+) (time.Duration, bool) {
 	most := math.Min(float64(t.Cap), float64(t.Base)*math.Pow(2, float64(attempt-1)))
 	// Full jitter: clients that were refused together do not retry together.
 	jitter := time.Duration(t.random() * most)

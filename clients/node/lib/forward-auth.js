@@ -117,7 +117,8 @@ class ForwardAuth {
   encodeQuestion ({ method, rawHeaders, headers, socket }, target, facts) {
     const encode = char => '%' + char.charCodeAt(0).toString(16).toUpperCase()
     const uri = target.replace(/[\x80-\xff]/g, encode)
-    const question = ['host', this.server.host, 'x-forwarded-method', method, 'x-forwarded-uri', uri]
+    const question = ['host', this.server.host]
+    question.push('x-forwarded-method', method, 'x-forwarded-uri', uri)
     const host = headers.host ?? headers[':authority']
     if (host) question.push('x-forwarded-host', host)
     const hops = [headers['x-forwarded-for'], socket.remoteAddress].filter(Boolean)

@@ -60,9 +60,10 @@ class RateLimitMiddleware:
         if not auth.breaker.admits():
             return auth.fallback
         try:
-            answer = await asyncio.wait_for(self._ask(question), auth.deadline)
+            async with asyncio.timeout(auth.deadline):
+                answer = await self._ask(question)
             verdict = auth.read_verdict(*answer)
-        except (OSError, ValueError, asyncio.TimeoutError) as error:
+        except (OSError, ValueError) as error:
             auth.breaker.record_failure(error)
             return auth.fallback
         auth.breaker.record_success()
