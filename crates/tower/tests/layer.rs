@@ -12,7 +12,7 @@ use axum::routing::{get as get_route, post};
 use axum::{Extension, Router};
 use common::{
     ManualLimiter, body_text, builder, count_admitted, from_peer, get, header, limiter, limiter_of,
-    request, send, status, wait_until, with_header,
+    request, run_other_tasks, send, status, wait_until, with_header,
 };
 use http::{Method, Response, StatusCode};
 use http_body_util::channel::Channel;
@@ -334,10 +334,12 @@ async fn slot_is_held_until_body_ends() {
     let free = || remaining(&limiter, &[("ip", "192.0.2.1")]) == Some(1);
     let streaming = send(&app, get("/")).await;
     assert_eq!(streaming.status(), StatusCode::OK);
+    run_other_tasks().await;
     assert_eq!(status(&app, get("/")).await, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(body_text(streaming).await, "");
     wait_until("the slot is free after the end of the body", free).await;
     let streaming = send(&app, get("/")).await;
+    run_other_tasks().await;
     assert!(!free());
     drop(streaming);
     wait_until("the slot is free after the client went away", free).await;
@@ -353,6 +355,7 @@ async fn response_header_settles_estimated_cost() {
     let app = Router::new().route("/", get_route(answer)).layer(layer(&limiter));
     let left = || remaining(&limiter, &[("ip", "192.0.2.1")]);
     let response = send(&app, get("/")).await;
+    run_other_tasks().await;
     assert_eq!(left(), Some(900), "reserved until the response has ended");
     drop(response);
     wait_until("740 tokens are charged", || left() == Some(260)).await;

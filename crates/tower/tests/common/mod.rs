@@ -101,3 +101,10 @@ pub(crate) async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) 
     }
     panic!("not reached: {what}");
 }
+
+/// Lets the tasks run that wait for nothing, so that what they do wrongly is seen.
+pub(crate) async fn run_other_tasks() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
