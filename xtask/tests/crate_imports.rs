@@ -36,6 +36,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("admin", admin),
         ("server", server),
         ("cli", cli),
+        ("client", vec![]),
         ("testkit", vec!["core"]),
         ("simulator", [DECISION, &["memory", "testkit"]].concat()),
     ])

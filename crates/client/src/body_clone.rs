@@ -33,7 +33,7 @@ pub struct NoBodyClones;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CloneBodies;
 
-/// Clones bodies with a function, such as `reqwest::Body::try_clone`.
+/// Clones bodies with a function, such as one for the body of reqwest.
 ///
 /// ```
 /// use tidegate_client::{ClientLayer, CloneBodiesWith};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::client_error::ClientError;
 use crate::client_stats::KeyStats;
@@ -187,11 +187,11 @@ impl HostBudget {
         let answer = timeout_at(call.deadline, shared.quota.acquire(&self.key, call.cost)).await;
         match answer.map_err(|_| call.too_short(Duration::ZERO))? {
             Ok(QuotaAnswer::Granted { delay }) => {
-                let until = Instant::now() + delay.min(call.deadline - call.origin);
-                if until > call.deadline {
+                let available = call.deadline.saturating_duration_since(Instant::now());
+                if delay > available {
                     return Err(call.too_short(delay));
                 }
-                sleep_until(until).await;
+                sleep(delay).await;
                 Ok(SharedVerdict::Granted)
             }
             Ok(QuotaAnswer::RetryAfter(wait)) => {
