@@ -23,6 +23,7 @@ mod middleware;
 mod missing_facts;
 mod redis_store;
 mod region_fleet;
+mod region_stores;
 mod regions;
 mod reload;
 mod reload_under_load;

@@ -43,13 +43,15 @@ pub(super) async fn borrow_from(
     }
 }
 
-/// Returns what is left of borrowed units. The caller has retired the leases and limits the time.
+/// Returns what is left of borrowed units, and reports all of them. The caller has retired the
+/// leases and limits the time.
 pub(crate) async fn return_borrowed(limiter: &SharedLimiter, links: &RegionLinks) {
     let mut batches = JoinSet::new();
     for link in links.iter().filter(|link| links.may_borrow_from(link)) {
         spawn_batches(limiter, link, &mut batches);
     }
     batches.join_all().await;
+    links.report_loans(limiter).await;
 }
 
 fn spawn_batches(limiter: &SharedLimiter, link: &Arc<RegionLink>, batches: &mut JoinSet<()>) {

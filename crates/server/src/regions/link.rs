@@ -9,6 +9,7 @@ use tidegate_redis::{RedisOptions, RedisStore, RegionMarker, StoreEvent, StoreOb
 use tokio::sync::Notify;
 
 use super::exchange_metrics::ExchangeMetrics;
+use super::loans::ReportedLoans;
 use crate::config::RegionStoreSettings;
 use crate::store;
 use crate::telemetry::RegionEvent;
@@ -27,6 +28,8 @@ pub(crate) struct RegionLink {
     /// The store's address for people; never contains a password.
     pub(crate) address: String,
     pub(crate) exchanges: ExchangeMetrics,
+    /// What this node reported that it borrowed there.
+    pub(super) reported: Mutex<ReportedLoans>,
     /// The marker that the store must have.
     expected: RegionMarker,
     checked: Arc<CheckedMarker>,
@@ -95,7 +98,8 @@ impl RegionLink {
             ..store::options(&settings.redis)
         };
         let (store, address) = (RedisStore::start(&options), settings.redis.address.to_string());
-        Self { region, store, address, exchanges: ExchangeMetrics::default(), expected, checked }
+        let (exchanges, reported) = (ExchangeMetrics::default(), Mutex::default());
+        Self { region, store, address, exchanges, reported, expected, checked }
     }
 
     /// The state of the region as users see it.
