@@ -94,12 +94,12 @@ impl MiddlewareBench {
     /// The throughput of a service relative to another, compared within each round.
     #[must_use]
     pub fn throughput(&self, kind: &str, other: &str) -> f64 {
-        let turns = |wanted: &str| {
-            self.0.iter().filter(move |it| it.kind == wanted).flat_map(|it| &it.turns)
-        };
-        let ratio =
-            |(turn, other): (&GatewayTurn, &GatewayTurn)| turn.per_second / other.per_second;
-        median(&turns(kind).zip(turns(other)).map(ratio).collect::<Vec<_>>())
+        let pairs = self.turns(kind).zip(self.turns(other));
+        median(&pairs.map(|(turn, other)| turn.per_second / other.per_second).collect::<Vec<_>>())
+    }
+
+    fn turns(&self, kind: &str) -> impl Iterator<Item = &GatewayTurn> {
+        self.0.iter().filter(move |contender| contender.kind == kind).flat_map(|it| &it.turns)
     }
 }
 

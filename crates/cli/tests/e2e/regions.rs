@@ -221,6 +221,56 @@ fn lender_shows_what_borrower_reports() {
     us.stop();
 }
 
+/// A question to another region may take five minutes under these rules, longer than the test.
+const PATIENT: &str = "rules:
+  - id: patient
+    key_by: global
+    limit: { requests: 100, window: 365d, algorithm: fixed_window }
+    consistency: leased
+    regions: { shares: { eu: 50%, us: 50% }, borrow: { ttl: 10m, every: 10ms } }
+";
+
+/// The store of the other region runs a question, and its answer never arrives. Meanwhile the node
+/// decides by its own share.
+#[test]
+fn no_request_waits_for_other_region() {
+    let regions = TwoRegions::start();
+    let file = regions.folder.write("rules.yaml", PATIENT);
+    let us = regions.start_node("us", &[]);
+    let link = FaultProxy::start(regions.us.address());
+    let (own, other) = (regions.eu.url(), format!("us=redis://{}", link.address()));
+    let args = ["--region", "eu", "--store", &own, "--region-store", &other];
+    let more = ["--admin", "127.0.0.1:0", "--store-deadline", "2s"];
+    let eu = ServerProcess::with_config(&file, &[&args[..], &more].concat());
+    await_state(&eu, "usable");
+    let idle = regions.us.command(&["DBSIZE"]).integer();
+    link.delay(Duration::from_secs(600), DelayScope::Replies);
+    let (mut client, facts) = (eu.client(), json!({}));
+    let mut admitted = 0;
+    let mut check = || {
+        let answer = client.check(&facts).body;
+        admitted += u64::from(answer["allowed"] == true);
+        answer
+    };
+    wait_for("a question to the other region", || {
+        check();
+        (regions.us.command(&["DBSIZE"]).integer() > idle).then_some(())
+    });
+    for _ in 0..500 {
+        let answer = check();
+        assert_ne!(answer["answered_by"], "borrowed", "{answer}");
+    }
+    assert!((1..=50).contains(&admitted), "{admitted} of the share of 50");
+    // The question is still in flight: none has been answered or given up.
+    let metrics = fetch_metrics(&eu);
+    for outcome in ["answered", "unanswered"] {
+        let none =
+            format!("tidegate_region_questions_total{{region=\"us\",outcome=\"{outcome}\"}} 0");
+        assert!(metrics.contains(&none), "{none}\n{metrics}");
+    }
+    us.stop();
+}
+
 #[test]
 fn other_key_secret_stops_borrowing() {
     let regions = TwoRegions::start();

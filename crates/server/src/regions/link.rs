@@ -17,7 +17,8 @@ use crate::telemetry::RegionEvent;
 /// Deadline of calls until a rule with `borrow` sets one.
 const INITIAL_DEADLINE: Duration = Duration::from_millis(250);
 
-/// The most calls in flight: at a round trip of 150 ms, two would ask for too few counters.
+/// The most calls in flight: together they carry all questions that the limiter has in flight. At a
+/// round trip of 150 ms, two calls would ask for too few counters.
 const MAX_CALLS: usize = 8;
 
 /// The store of another region.
