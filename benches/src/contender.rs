@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use governor::{DefaultKeyedRateLimiter, Quota as GovernorQuota, RateLimiter};
 use parking_lot::RwLock;
+use tidegate::{Facts, KeyedLimiter, Limiter};
 use tidegate_core::decision::Reading;
 use tidegate_core::key::{Key, KeyHasher, Secret};
 use tidegate_core::policy::{Algorithm, Policy};
@@ -112,6 +113,47 @@ impl GovernorLimiter {
 impl KeyLimiter for GovernorLimiter {
     fn decide(&self, key: &String) {
         black_box(self.0.check_key(key).is_ok());
+    }
+}
+
+/// The library crate's limiter for one limit by one key.
+pub struct KeyedContender(KeyedLimiter);
+
+impl KeyedContender {
+    /// A limiter with the same quota as the others, and room for all keys.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "the limit is a constant but for a number")]
+    pub fn new(per_second: u32) -> Self {
+        let limit = format!("{per_second}/s");
+        let limiter = Limiter::builder().limit(limit).memory_bytes(MAX_BYTES).build_keyed();
+        Self(limiter.expect("a valid limit"))
+    }
+}
+
+impl KeyLimiter for KeyedContender {
+    fn decide(&self, key: &String) {
+        black_box(self.0.check_now(key).is_allowed());
+    }
+}
+
+/// The library crate with one rule by key: facts, matching, hash, charge and decision.
+pub struct LibraryLimiter(Limiter);
+
+impl LibraryLimiter {
+    /// A limiter with the same quota as the others, and room for all keys.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "the document is a constant but for a number")]
+    pub fn new(per_second: u32) -> Self {
+        let limit = format!("{per_second}/s by api_key");
+        let limiter = Limiter::builder().limit(limit).memory_bytes(MAX_BYTES).build();
+        Self(limiter.expect("a valid limit"))
+    }
+}
+
+impl KeyLimiter for LibraryLimiter {
+    fn decide(&self, key: &String) {
+        let facts = Facts::from([("api_key", key.as_str())]);
+        black_box(self.0.check_now(&facts).is_allowed());
     }
 }
 

@@ -25,8 +25,9 @@ trap 'exit 0' INT TERM
 
 for region in $regions; do
   redis-server --port 0 --unixsocket "$work/$region.sock" --dir "$work" --save '' \
-    --maxmemory 64mb --maxmemory-policy noeviction --loglevel warning &
+    --maxmemory 64mb --maxmemory-policy noeviction --logfile "$work/$region-redis" &
   servers="${servers:-} $!"
+  echo "$region redis process $!"
 done
 processes=$servers
 for region in $regions; do
@@ -59,7 +60,7 @@ done
 
 for region in $regions; do
   for number in 1 2; do
-    until grep -q '^listening admin' "$work/$region-$number"; do sleep 0.05; done
+    until grep -q '^listening admin' "$work/$region-$number" 2>/dev/null; do sleep 0.05; done
     sed "s/^/$region-$number /" "$work/$region-$number"
   done
 done

@@ -17,6 +17,12 @@ pub(crate) fn bench_fleet() -> Result<(), TaskError> {
     run_bench_with_servers("fleet")
 }
 
+/// Runs the middleware benchmark, which also starts services of our own build.
+pub(crate) fn bench_middleware() -> Result<(), TaskError> {
+    setup::install_tools()?;
+    run_bench_with_servers("middleware")
+}
+
 /// Version of throttlecrab, the limiter that the decision APIs are compared with.
 const THROTTLECRAB: &str = "0.4.40";
 

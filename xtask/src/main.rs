@@ -22,6 +22,7 @@ Usage: cargo xtask <command>
   bench regions     shares and borrowing between regions, compared with a single region
   bench gateway     gateway, compared with nginx, HAProxy, Envoy and a bare proxy
   bench apis        decision APIs (HTTP, gRPC, RESP), compared with throttlecrab, nginx and Redis
+  bench middleware  an axum service under our tower layer and others; the library beside governor
   bench rulestore   rules in a database: overrides, violation log and rule propagation
   bench dashboard   decisions with live dashboards
   simulate [OPTION…]  simulate fleets from seeds, and check every bound; --seeds COUNT, --seed SEED
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
             bench::run_bench(name)
         }
         ["bench", "fleet"] => bench::bench_fleet(),
+        ["bench", "middleware"] => bench::bench_middleware(),
         ["bench", "gateway"] => bench::bench_gateway(),
         ["bench", "apis"] => bench::bench_apis(),
         ["simulate", rest @ ..] => simulate::run_seeds(rest),

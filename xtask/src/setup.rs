@@ -15,7 +15,7 @@ struct RequiredTool {
     package: &'static str,
 }
 
-const TOOLS: [RequiredTool; 22] = [
+const TOOLS: [RequiredTool; 23] = [
     // Some dependencies compile C.
     RequiredTool { program: "cc", probe: &["--version"], package: "build-essential" },
     // The tests run the curl commands of the README.
@@ -63,6 +63,8 @@ const TOOLS: [RequiredTool; 22] = [
     },
     RequiredTool { program: "node", probe: &["--version"], package: "nodejs" },
     RequiredTool { program: "npm", probe: &["--version"], package: "npm" },
+    // The middleware for Go uses only the standard library.
+    RequiredTool { program: "go", probe: &["version"], package: "golang-go" },
     // The dashboard is tested in a real browser.
     RequiredTool { program: "chromium", probe: &["--version"], package: "chromium" },
     // A proxy with forward authentication.

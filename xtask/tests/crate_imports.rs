@@ -41,6 +41,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ),
         ("server", server),
         ("cli", cli),
+        ("client", vec![]),
         ("testkit", vec!["core"]),
         ("simulator", [DECISION, &["memory", "testkit"]].concat()),
     ])

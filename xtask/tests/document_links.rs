@@ -9,8 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Folders at the root; a name that starts with one of them is a path.
-const FOLDERS: [&str; 8] =
-    [".cargo/", ".ci/", "benches/", "crates/", "deploy/", "docs/", "examples/", "xtask/"];
+const FOLDERS: [&str; 9] = [
+    ".cargo/",
+    ".ci/",
+    "benches/",
+    "clients/",
+    "crates/",
+    "deploy/",
+    "docs/",
+    "examples/",
+    "xtask/",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

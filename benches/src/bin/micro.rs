@@ -3,22 +3,17 @@
 //! `cargo xtask bench micro` runs it.
 
 use std::process::Command;
-use std::time::Duration;
 
 use tidegate_bench::contender::{
     KeyLimiter, NAMES, ThreeRuleLimiter, TidegateLimiter, limiter_by_name,
 };
-use tidegate_bench::load::{KeyDistribution, KeyStream, key, run};
+use tidegate_bench::load::{KeyDistribution, KeyStream, key};
 use tidegate_bench::report::{
     MarkdownTable, format_millions, machine_summary, median, resident_bytes,
 };
+use tidegate_bench::rounds::{ROUNDS, TURN, compare_rates};
 use tidegate_bench::rules;
 use tidegate_core::key::Secret;
-
-/// Many short turns: if another process takes the CPU for a second, it disturbs a few rounds of
-/// every contender instead of one contender's whole result.
-const ROUNDS: usize = 25;
-const TURN: Duration = Duration::from_millis(80);
 
 /// Limit per second that refuses almost all requests of one key.
 const REFUSING_RATE: u32 = 100;
@@ -83,7 +78,7 @@ fn bench_decisions(prefix: &str) {
             if !name.starts_with(prefix) {
                 continue;
             }
-            let rounds = compare(&all, count, spread, threads);
+            let rounds = compare_rates(&all, count, spread, threads);
             let mut row = vec![name];
             row.extend((0..all.len()).map(|contender| format_millions(rounds.rate(contender))));
             row.push(format!("{:.2}", rounds.ratio(0, 1)));
@@ -102,7 +97,7 @@ fn bench_three_rules() {
         let all: [Box<dyn KeyLimiter>; 2] =
             [Box::new(tidegate()), Box::new(ThreeRuleLimiter(tidegate()))];
         for threads in [1, 2] {
-            let rounds = compare(&all, count, KeyDistribution::Zipf, threads);
+            let rounds = compare_rates(&all, count, KeyDistribution::Zipf, threads);
             let nanos = |contender: usize| 1e9 * threads as f64 / rounds.rate(contender);
             table.push_row(&[
                 format!("{count}, {threads}"),
@@ -113,45 +108,6 @@ fn bench_three_rules() {
         }
     }
     println!("{table}");
-}
-
-/// Calls per second: one entry per round, each with one entry per contender.
-struct RateRounds(Vec<Vec<f64>>);
-
-impl RateRounds {
-    fn rate(&self, contender: usize) -> f64 {
-        median(&self.0.iter().map(|round| round[contender]).collect::<Vec<_>>())
-    }
-
-    /// Speed relative to another contender, compared within each round under the same conditions.
-    fn ratio(&self, contender: usize, other: usize) -> f64 {
-        median(&self.0.iter().map(|round| round[contender] / round[other]).collect::<Vec<_>>())
-    }
-}
-
-/// Runs rounds in which every contender takes a turn; the order is reversed every other round.
-fn compare(
-    all: &[Box<dyn KeyLimiter>],
-    count: usize,
-    spread: KeyDistribution,
-    threads: usize,
-) -> RateRounds {
-    let streams: Vec<_> =
-        (0..threads).map(|seed| KeyStream::random_keys(spread, count, 7 + seed as u64)).collect();
-    for contender in all {
-        KeyStream::every_key(count).for_each_key(|key| contender.decide(key));
-    }
-    let turn = |contender: usize| run(&streams, TURN, &|key| all[contender].decide(key));
-    let round = |number: usize| {
-        let mut rates = vec![0.0; all.len()];
-        let order = 0..all.len();
-        match number % 2 {
-            0 => order.for_each(|contender| rates[contender] = turn(contender)),
-            _ => order.rev().for_each(|contender| rates[contender] = turn(contender)),
-        }
-        rates
-    };
-    RateRounds((0..ROUNDS).map(round).collect())
 }
 
 /// Measures resident memory per key, with a separate process for each contender.

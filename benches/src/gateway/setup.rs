@@ -148,6 +148,16 @@ pub fn bare_proxy(upstream: SocketAddr) -> GatewayProcess {
     })
 }
 
+/// Starts an axum service of this kind (see `bin/axum_service.rs`).
+#[must_use]
+pub fn axum_service(kind: &str) -> GatewayProcess {
+    GatewayProcess::start("", None, |listen, _| {
+        let mut command = Command::new(sibling_binary("axum_service"));
+        command.args([&listen.to_string(), kind]);
+        command
+    })
+}
+
 /// Path of another binary from the same build.
 fn sibling_binary(name: &str) -> PathBuf {
     std::env::current_exe().expect("path of this executable").with_file_name(name)

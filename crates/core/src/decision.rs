@@ -90,6 +90,13 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// Whether the request passes this rule.
+    #[inline]
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        !self.verdict.refuses()
+    }
+
     /// The part of the reading that describes the remaining quota.
     #[inline]
     #[must_use]

@@ -24,8 +24,6 @@ pub(crate) struct NodeCounters {
     pub(crate) leases: LeaseBook,
     pub(crate) flushes: AsyncBook,
     pub(crate) tasks: Arc<TaskQueue>,
-    /// The memory limit of either kind of counter.
-    max_bytes: usize,
 }
 
 /// How a node decides a rule without asking the store.
@@ -80,13 +78,12 @@ impl NodeCounters {
             leases: LeaseBook::new(clock.clone(), max_bytes, Arc::clone(&tasks)),
             flushes: AsyncBook::new(clock, max_bytes, Arc::clone(&tasks)),
             tasks,
-            max_bytes,
         }
     }
 
     /// Allows borrowing from other regions.
     pub(crate) fn set_lenders(&mut self, lenders: Lenders) {
-        self.leases.set_lenders(lenders, self.max_bytes);
+        self.leases.set_lenders(lenders);
     }
 
     /// Switches on a bug.

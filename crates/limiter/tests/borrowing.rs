@@ -4,13 +4,14 @@
 
 mod common;
 
-use std::future::Future as _;
+use std::sync::Arc;
 
+use common::node::SharingNode;
 use common::poll_ready;
 use common::region::{AMERICA, ASIA, Continent, EUROPE, LIMIT, REGIONS, RTT, regional_rules, user};
 use tidegate_core::decision::{AnsweredBy, Retry};
 use tidegate_core::time::{Clock as _, Micros};
-use tidegate_fixtures::faulty_store::{StoreFault, small_store};
+use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, small_store};
 use tidegate_limiter::{
     BorrowBatch, BorrowedUnits, Decision, DecisionQuery, LeaseClock, Limiter, QueryAction,
     RuleBorrowing,
@@ -318,48 +319,57 @@ fn batch_has_bounded_number_of_counters() {
     let source = LIMIT.replace("1000/s burst 2000", "40/h burst 40");
     let world = Continent::new(&source, 1);
     let node = &world.nodes[EUROPE][0];
-    let users: Vec<String> = (0..300).map(|user| user.to_string()).collect();
+    let users: Vec<String> = (0..1_600).map(|user| user.to_string()).collect();
     for name in &users {
         let facts = [("user_id", &**name)].into_iter().collect();
         let admitted = (0..30).filter(|_| node.decide_waiting(&facts, 1).is_allowed()).count();
         assert!(admitted <= 20, "the share is 20");
     }
     assert!(node.limiter.pop_borrow_batch("mars").is_none());
-    let batches: Vec<_> = std::iter::from_fn(|| node.limiter.pop_borrow_batch("us")).collect();
-    assert_eq!(batches.iter().map(BorrowBatch::len).collect::<Vec<_>>(), [256, 44]);
-    for batch in batches {
+    let mut batches: Vec<_> = std::iter::from_fn(|| node.limiter.pop_borrow_batch("us")).collect();
+    assert_eq!(batches.iter().map(BorrowBatch::len).collect::<Vec<_>>(), [256; 4]);
+    assert!(node.limiter.pop_full_borrow_batch("us").is_none(), "as many as may be in flight");
+    let run = |batch: BorrowBatch| {
         let report =
             poll_ready(node.limiter.run_borrow_batch(batch, &world.nodes[AMERICA][0].store));
         assert_eq!(report.answered, report.asked);
         // Of 11 that America lends for each, it keeps 5, and gives half of the rest.
         assert_eq!(report.granted, 3 * u64::try_from(report.asked).unwrap());
-    }
+    };
+    run(batches.remove(0));
+    batches.extend(node.limiter.pop_full_borrow_batch("us"));
+    assert_eq!(batches.last().map(BorrowBatch::len), Some(256));
+    batches.into_iter().for_each(run);
+    let full = node.limiter.pop_full_borrow_batch("us").unwrap();
+    assert_eq!(full.len(), 256);
+    assert!(node.limiter.pop_full_borrow_batch("us").is_none(), "few wait for the next interval");
+    assert_eq!(node.limiter.pop_borrow_batch("us").map(|batch| batch.len()), Some(64));
     let facts = [("user_id", "7")].into_iter().collect();
     assert_eq!(node.decide_waiting(&facts, 1).answered_by(), AnsweredBy::Borrowed);
 }
 
-/// Borrowing takes memory for each counter, so there are fewer of them.
+/// Borrowing takes memory, but only of counters whose share does not suffice.
 #[test]
-fn memory_limits_number_of_borrowing_counters() {
-    let counters = |lenders: &[&'static str]| {
+fn only_counters_that_borrow_take_more_memory() {
+    let counters = |limit: &str, lenders: &[&'static str]| {
+        let source = LIMIT.replace("1000/s burst 2000", limit);
         let clock = common::clock();
         let lease_clock = clock.clone();
-        let limiter = Limiter::new(small_store(&clock), regional_rules(LIMIT, "eu"))
+        let store = FaultyStore::new(Arc::new(small_store(&clock)), 1);
+        let limiter = Limiter::new(store.clone(), regional_rules(&source, "eu"))
             .with_leases(LeaseClock::new(move || lease_clock.now()), 600_000)
             .with_lenders(lenders.iter().copied());
-        let node = |name: &str| {
-            let facts = [("user_id", name)].into_iter().collect();
-            let mut decision = std::pin::pin!(limiter.decide(&facts, 1));
-            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            while decision.as_mut().poll(&mut context).is_pending() {
-                while let Some(task) = limiter.pop_lease_task() {
-                    poll_ready(limiter.run_lease_task(task));
-                }
-            }
-        };
-        (0..4_000).for_each(|user| (0..5).for_each(|_| node(&user.to_string())));
-        limiter.lease_stats().unwrap().counters
+        let node = SharingNode { limiter, store };
+        for user in (0..1_000).map(|user| user.to_string()) {
+            let facts = [("user_id", &*user)].into_iter().collect();
+            (0..12).for_each(|_| _ = node.decide_waiting(&facts, 1));
+        }
+        node.limiter.lease_stats().unwrap().counters
     };
-    let (without, with) = (counters(&[]), counters(&["us", "ap"]));
-    assert!(with * 2 <= without && with >= 64, "{with} of {without}");
+    let (most, few) = ("1000/s burst 2000", "10/h burst 20");
+    let without = counters(most, &[]);
+    assert_eq!(counters(most, &["us", "ap"]), without, "no counter borrows");
+    assert_eq!(counters(few, &[]), without, "there are no lenders");
+    let with = counters(few, &["us", "ap"]);
+    assert!(with * 3 <= without * 2 && with >= 64, "{with} of {without}");
 }

@@ -20,6 +20,7 @@ mod key_name;
 mod lua_script;
 mod observer;
 mod probe;
+mod region_loans;
 mod region_marker;
 mod replay;
 mod router;
@@ -35,6 +36,7 @@ pub use diagnose::{
     diagnose,
 };
 pub use observer::{StoreEvent, StoreObserver};
+pub use region_loans::RegionLoan;
 pub use region_marker::RegionMarker;
 pub use stats::{BreakerState, FailureCause, RedisHistogram, Stats};
 pub use store::{DEFAULT_DEADLINE, DEFAULT_PREFIX, RedisOptions, RedisStore};

@@ -11,6 +11,9 @@ pub(crate) const NODES_SCRIPT: &str = include_str!("lua/nodes.lua");
 /// Writes the marker of a region.
 pub(crate) const REGION_MARKER_SCRIPT: &str = include_str!("lua/region_marker.lua");
 
+/// Adds to what a region has lent.
+pub(crate) const REGION_LOANS_SCRIPT: &str = include_str!("lua/region_loans.lua");
+
 /// Prelude for tests. It replaces the server's clock by the time in the last argument, and lets
 /// keys outlive the test; other tests check expiry on the real clock. The script's own text is
 /// unchanged.

@@ -12,7 +12,7 @@ use crate::lua_script::REGION_MARKER_SCRIPT;
 
 /// How long a marker outlives the nodes of its region. Other regions may borrow the share of a
 /// region whose nodes are gone.
-const MARKER_LIFETIME: Duration = Duration::from_hours(30 * 24);
+pub(crate) const MARKER_LIFETIME: Duration = Duration::from_hours(30 * 24);
 
 /// What nodes write into the store of their region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,8 @@ impl RegionMarker {
     }
 
     pub(crate) fn write_command(&self, prefix: &str) -> Cmd {
-        let lifetime = u64::try_from(MARKER_LIFETIME.as_millis()).unwrap_or(u64::MAX);
+        let (text, lifetime) = (self.to_string(), MARKER_LIFETIME.as_millis());
         let mut command = cmd("EVAL");
-        let text = self.to_string();
         command.arg(REGION_MARKER_SCRIPT).arg(1).arg(marker_key(prefix)).arg(text).arg(lifetime);
         command
     }

@@ -23,6 +23,7 @@ use crate::heartbeat::{self, NodeMembership};
 use crate::key_name::hash_slot;
 use crate::lua_script::{self, LuaScript};
 use crate::observer::StoreObserver;
+use crate::region_loans::{self, RegionLoan};
 use crate::region_marker::{RegionMarker, marker_key, read_command};
 use crate::router::Router;
 use crate::script_request::{ScriptCharge, ScriptRequest};
@@ -190,6 +191,19 @@ impl RedisStore {
             Value::Array(values) => Ok(values.first().and_then(RegionMarker::from_reply)),
             _ => Err("unexpected reply".to_owned()),
         }
+    }
+
+    /// Adds to what the region of this store has lent. Returns the totals of the same loans; loans
+    /// of no units only read them.
+    ///
+    /// # Errors
+    /// The reason, if the store does not answer.
+    pub async fn add_region_loans(&self, loans: &[RegionLoan]) -> Result<Vec<RegionLoan>, String> {
+        let prefix = &self.inner.context.prefix;
+        let (key, command) =
+            (region_loans::loans_key(prefix), region_loans::add_command(prefix, loans));
+        let reply = self.inner.query(&key, command).await?;
+        region_loans::totals(loans, &reply).ok_or_else(|| "unexpected reply".to_owned())
     }
 }
 

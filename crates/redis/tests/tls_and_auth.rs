@@ -13,7 +13,9 @@ use tidegate_core::penalty::BanPolicy;
 use tidegate_core::policy::Algorithm;
 use tidegate_core::store::{Charge, Op, Store as _};
 use tidegate_core::time::Micros;
-use tidegate_redis::{RedisOptions, RedisStore, RedisTlsConfig, RegionMarker, diagnose};
+use tidegate_redis::{
+    RedisOptions, RedisStore, RedisTlsConfig, RegionLoan, RegionMarker, diagnose,
+};
 use tidegate_testkit::process::eventually;
 use tidegate_testkit::quotas::RATE_ALGORITHMS;
 use tidegate_testkit::redis::{
@@ -83,6 +85,8 @@ async fn run_every_operation(store: &RedisStore) -> Result<(), String> {
     let marker = RegionMarker { region: "eu".to_owned(), secret_check: 1 };
     store.write_region_marker(&marker).await?;
     store.read_region_marker().await?;
+    let loan = RegionLoan { granted: 3, ..RegionLoan::none("r", "us") };
+    store.add_region_loans(&[loan]).await?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use tidegate_core::time::{Micros, Timestamp};
 
 use crate::diagnostic::FieldError;
 use crate::rule::RuleLimit;
+use crate::value_syntax::percentage::Percentage;
 
 /// The fewest requests per window of one part of a split limit.
 const MIN_REQUESTS_PER_PART: u64 = 10;
@@ -295,8 +296,13 @@ impl SplitLimit {
 impl ConsistencyError {
     /// What is wrong with the limit, and what to write instead.
     pub(crate) fn describe(&self, policy: &Policy) -> FieldError {
+        self.describe_share(policy, Percentage::ONE_HUNDRED)
+    }
+
+    /// The same for the policy of a region that has this share of the limit.
+    pub(crate) fn describe_share(&self, policy: &Policy, share: Percentage) -> FieldError {
         match *self {
-            Self::Lending(error, setting) => describe_lending_error(error, setting, policy),
+            Self::Lending(error, setting) => describe_lending_error(error, setting, policy, share),
             Self::TooManyParts { max } => {
                 let error = FieldError::new(format!(
                     "each part of a split limit needs {MIN_REQUESTS_PER_PART} requests and a \
@@ -316,6 +322,7 @@ fn describe_lending_error(
     error: LendingError,
     setting: LeasedSetting,
     policy: &Policy,
+    share: Percentage,
 ) -> FieldError {
     let (ttl, field) = (setting.longest_terms().ttl, setting.longest_name());
     let wrong = |message: String, hint: String| FieldError::new(message).with_hint(hint);
@@ -329,17 +336,28 @@ fn describe_lending_error(
             wrong(message, hint)
         }
         LendingError::NoRoom { max_ttl } if policy.algorithm().is_bucket() => {
-            let message = format!("leases of {ttl} leave no room in a burst of {}", policy.limit());
+            let refilled = refilled(policy, ttl);
+            let message = format!(
+                "leases of {ttl} leave no room in a burst of {}: they reserve the {refilled} that \
+                 refill in that time",
+                policy.limit()
+            );
             let shorter = max_ttl.map_or_else(String::new, |max| {
                 format!("`{field}: {{ ttl: {max} }}` or shorter, ")
             });
-            let burst = refilled(policy, ttl).saturating_add(2);
-            let hint = format!("a burst of {burst} or more, or `lease: {{ bound: plus_ttl }}`");
+            let burst = share.whole_of(refilled.saturating_add(2));
+            let whole = whole_limit_words(share);
+            let hint =
+                format!("a burst of {burst} or more{whole}, or `lease: {{ bound: plus_ttl }}`");
             wrong(message, format!("{shorter}{hint}"))
         }
         LendingError::NoRoom { .. } => wrong(
             format!("leases leave no room in a limit of {}", policy.limit()),
-            "a limit of 2 or more, or `lease: { bound: plus_ttl }`".to_owned(),
+            format!(
+                "a limit of {} or more{}, or `lease: {{ bound: plus_ttl }}`",
+                share.whole_of(2),
+                whole_limit_words(share)
+            ),
         ),
         error @ (LendingError::NotLendable(_)
         | LendingError::TtlTooShort
@@ -347,8 +365,13 @@ fn describe_lending_error(
     }
 }
 
+/// Says that a number is not that of one region's share.
+fn whole_limit_words(share: Percentage) -> &'static str {
+    if share == Percentage::ONE_HUNDRED { "" } else { " for all regions" }
+}
+
 /// The number of requests that a policy's rate admits in a time, rounded up.
-fn refilled(policy: &Policy, span: Micros) -> u64 {
+pub(crate) fn refilled(policy: &Policy, span: Micros) -> u64 {
     let (requests, window) = (policy.quota().requests, policy.quota().window.get());
     let refilled = (u128::from(requests) * u128::from(span.get())).div_ceil(u128::from(window));
     u64::try_from(refilled).unwrap_or(u64::MAX)

@@ -61,7 +61,9 @@ pub use facts::{DescriptorPair, Facts};
 pub use key::RequestKeys;
 pub use path_normalization::PathNormalization;
 pub use records::{ExternalRecords, OverrideLimit, OverrideRecord, RecordError, SubjectRecord};
-pub use regions::{BorrowTerms, RegionLender, RegionShares, RegionalLimit, is_region_name};
+pub use regions::{
+    BorrowTerms, LendingShortage, RegionLender, RegionShares, RegionalLimit, is_region_name,
+};
 pub use rule::{
     ChargeWhen, FIRST_GENERATION, OnChange, OnFail, Rule, RuleLimit, RuleMode, SplitPart,
 };

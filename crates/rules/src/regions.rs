@@ -7,6 +7,8 @@
 //! With `borrow`, the nodes of a region also lease units from the shares of other regions. This
 //! module has the terms and the policies by which the stores of those regions count.
 
+mod lending_shortage;
+
 use std::fmt;
 
 use tidegate_core::policy::{Policy, PolicyError};
@@ -17,6 +19,7 @@ use crate::consistency::Consistency;
 use crate::diagnostic::FieldError;
 use crate::rule::{RuleLimit, effective_since};
 use crate::value_syntax::percentage::Percentage;
+pub use lending_shortage::LendingShortage;
 
 /// The shares of a rule's limit, by region.
 #[derive(Clone, Debug, PartialEq, Eq)]

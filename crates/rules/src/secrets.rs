@@ -13,17 +13,24 @@ use std::sync::Arc;
 
 use crate::decode::nearest;
 use crate::diagnostic::{Diagnostic, shorten};
+use crate::regions::is_region_name;
 use crate::yaml::{SourceSpan, YamlEntry, YamlNode, YamlValue};
 
 /// The section whose field names are secret too: a user may have written a key as a field name.
 const SUBJECTS: &str = "subjects";
+
+/// The section with the stores of other regions: URLs, or mappings with one.
+const REGION_STORES: &str = "region_stores";
+
+/// The URL in such a mapping.
+const STORE_URL: &str = "url";
 
 /// Fields whose values are redacted at any level. Misspelled names are recognized too.
 const SECRET_FIELDS: [&str; 9] = [
     "api_key",
     "user_id",
     "store",
-    "region_stores",
+    REGION_STORES,
     "rules_db",
     "rules_table",
     "password",
@@ -90,6 +97,9 @@ impl SecretSpans {
                 let at: usize = at;
                 self.mark_node(item, &format!("{field}[{at}]").into());
             }),
+            YamlValue::Map(regions) if name == REGION_STORES => {
+                regions.iter().for_each(|region| self.visit_region_store(region, &field));
+            }
             // `identity.api_key` describes where a key is found and is not a key itself.
             YamlValue::Map(_) if path == "identity" => self.visit_node(node, &field),
             _ if subjects || is_secret_field(name) => self.mark_node(node, &field.into()),
@@ -100,6 +110,31 @@ impl SecretSpans {
                 self.mark_node(node, &path.into());
             }
             _ => self.visit_node(node, &field),
+        }
+    }
+
+    /// Marks the URL of a region's store, which may have a password. Its other settings are shown,
+    /// so that an error about one of them can name it.
+    fn visit_region_store(&mut self, region: &YamlEntry, path: &str) {
+        let YamlEntry { name, node, name_span } = region;
+        let field = format!("{path}.{name}");
+        match &node.value {
+            // A typo has joined the name with other text, which may be a part of the URL.
+            _ if !is_region_name(name) || is_left_out(node) => {
+                self.mark_span(*name_span, name_span.line, &path.into());
+                self.mark_node(node, &path.into());
+            }
+            YamlValue::Map(settings) => {
+                for entry in settings {
+                    match nearest(&entry.name, [STORE_URL]) {
+                        Some(_) => {
+                            self.mark_node(&entry.node, &format!("{field}.{STORE_URL}").into());
+                        }
+                        None => self.visit_entry(entry, &field),
+                    }
+                }
+            }
+            _ => self.mark_node(node, &field.into()),
         }
     }
 

@@ -6,6 +6,7 @@
 mod borrowing;
 mod exchange_metrics;
 mod link;
+mod loans;
 mod marker;
 mod metrics;
 mod notice;
@@ -13,8 +14,9 @@ mod report;
 mod view;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use tidegate_core::key::Secret;
 use tidegate_limiter::Limiter;
 use tidegate_redis::{RegionMarker, Stats};
@@ -25,6 +27,7 @@ use crate::store::{EmbeddedStore, SharedStore};
 pub(crate) use borrowing::return_borrowed;
 pub(crate) use link::RegionLink;
 pub use link::{MarkerProblem, RegionState, compare_markers};
+use loans::RegionLoans;
 pub(crate) use metrics::RegionMetrics;
 pub use notice::{RegionNotice, rule_notices};
 pub(crate) use report::report_states;
@@ -38,6 +41,8 @@ pub struct RegionLinks {
     own_marker: Option<RegionMarker>,
     /// Whether the store of this node has the marker of another region.
     own_store_taken: AtomicBool,
+    /// What this node's region lent, as of the last answer of its store.
+    lent: Mutex<RegionLoans>,
     links: Vec<Arc<RegionLink>>,
 }
 
@@ -55,6 +60,7 @@ impl RegionLinks {
         Self {
             own_marker: region.map(marker),
             own_store_taken: AtomicBool::new(false),
+            lent: Mutex::default(),
             links: stores.iter().map(start).collect(),
         }
     }
@@ -62,6 +68,11 @@ impl RegionLinks {
     /// Whether this node has a region.
     pub(crate) const fn has_region(&self) -> bool {
         self.own_marker.is_some()
+    }
+
+    /// Whether the store of this node is marked as that of another region.
+    fn is_own_store_taken(&self) -> bool {
+        self.own_store_taken.load(Ordering::Relaxed)
     }
 
     /// Whether units can be borrowed from all regions.
@@ -107,7 +118,11 @@ pub(crate) fn spawn_tasks(
     regions: &Arc<RegionLinks>,
     tasks: &mut JoinSet<()>,
 ) {
+    if !regions.has_region() {
+        return;
+    }
     tasks.spawn(marker::write_own_marker(Arc::clone(limiter), Arc::clone(regions)));
+    tasks.spawn(loans::exchange_loans(Arc::clone(limiter), Arc::clone(regions)));
     for link in regions.iter() {
         tasks.spawn(marker::watch_marker(Arc::clone(link)));
         let (limiter, regions) = (Arc::clone(limiter), Arc::clone(regions));

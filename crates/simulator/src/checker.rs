@@ -247,12 +247,7 @@ impl Checker {
         Ok(())
     }
 
-    /// What the first rule admitted for the hot client between two instants.
-    pub(crate) fn main_admitted(&self, from: u64, to: u64) -> u64 {
-        (0..self.clocks.len()).map(|store| self.main_admitted_at(store, from, to)).sum()
-    }
-
-    /// What of it a store counted.
+    /// What the first rule admitted for the hot client between two instants, counted by a store.
     pub(crate) fn main_admitted_at(&self, store: usize, from: u64, to: u64) -> u64 {
         let is_main = |(rule, client, at): &LedgerKey| {
             rule == "main" && [HOT_CLIENT, ALL_CLIENTS].contains(client) && *at == store

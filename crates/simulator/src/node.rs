@@ -255,7 +255,11 @@ impl Node {
                     while let Some(batch) = limiter.pop_borrow_batch(region_name(lender)) {
                         let (limiter, store) = (Arc::clone(&limiter), store.clone());
                         spawner.spawn(node, async move {
-                            limiter.run_borrow_batch(batch, &store).await;
+                            let mut next = Some(batch);
+                            while let Some(batch) = next {
+                                limiter.run_borrow_batch(batch, &store).await;
+                                next = limiter.pop_full_borrow_batch(region_name(lender));
+                            }
                         });
                     }
                 }

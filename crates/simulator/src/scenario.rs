@@ -216,10 +216,12 @@ pub(crate) fn measured_span(main: &RuleSpec, late: u64) -> u64 {
         _ => 0,
     };
     let period = 1_000 * main.window_ms + more;
-    let least = match main.regions {
+    let least = match (main.regions, main.algorithm) {
+        // The windows of regions begin at different times, and two of each count.
+        (Some(_), Algorithm::FixedWindow) => 3 * period,
         // Demand is that of all regions.
-        Some(_) => 1_000_000,
-        None => (200_000_000 / main.rate().max(1)).max(2_000_000),
+        (Some(_), _) => 1_000_000,
+        (None, _) => (200_000_000 / main.rate().max(1)).max(2_000_000),
     };
     period * least.div_ceil(period).max(2)
 }

@@ -8,6 +8,7 @@ use tidegate_core::time::Clock;
 use tidegate_memory::{DEFAULT_MAX_BYTES, FastClock, MemoryStore};
 
 use crate::error::BuildError;
+use crate::keyed_limiter::KeyedLimiter;
 use crate::limiter::Limiter;
 use crate::rule_source::{DocumentSource, RuleSource};
 
@@ -150,5 +151,28 @@ impl<C: Clock + Debug + 'static> LimiterBuilder<C> {
         let store = MemoryStore::with_clock(self.clock, self.memory_bytes);
         let engine = tidegate_limiter::Limiter::new(store, source.compile()?);
         Ok(Limiter::assemble(engine, source, ()))
+    }
+
+    /// Builds the fastest limiter for a single [`limit`](Self::limit) by a single key, for instance
+    /// `5/min` or `5/min by api_key`. The program passes the value of the key.
+    ///
+    /// ```
+    /// use tidegate::Limiter;
+    ///
+    /// let limiter = Limiter::builder().limit("5/min").memory_bytes(16 << 20).build_keyed()?;
+    /// assert!(limiter.check_now("192.0.2.7").is_allowed());
+    /// # Ok::<(), tidegate::BuildError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the limit cannot be used, or there are other rules.
+    pub fn build_keyed(self) -> Result<KeyedLimiter<C>, BuildError> {
+        if self.rules.document.is_some() {
+            return Err(BuildError::NotOneKey);
+        }
+        let secret = self.secret.unwrap_or_else(Secret::random);
+        let source = RuleSource { secret, ..self.rules };
+        let store = MemoryStore::with_clock(self.clock, self.memory_bytes);
+        KeyedLimiter::with_rules(&source.compile()?, secret, store)
     }
 }

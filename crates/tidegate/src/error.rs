@@ -46,6 +46,8 @@ pub enum RulesError {
 pub enum BuildError {
     /// The rules cannot be used.
     Rules(RulesError),
+    /// A keyed limiter has exactly one limit, by exactly one key, and no rules document.
+    NotOneKey,
     /// The URL of the Redis server is invalid.
     #[cfg(feature = "redis")]
     RedisUrl(tidegate_redis::RedisAddressError),
@@ -96,6 +98,10 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rules(error) => error.fmt(f),
+            Self::NotOneKey => f.write_str(
+                "a keyed limiter needs exactly one `.limit(\"100/min\")`, by one key; use `build` \
+                 for several rules, several key parts, a global limit or a rules document",
+            ),
             #[cfg(feature = "redis")]
             Self::RedisUrl(error) => error.fmt(f),
             #[cfg(feature = "redis")]

@@ -23,6 +23,7 @@
 //! - Counters are kept in this process. Memory has a [budget](LimiterBuilder::memory_bytes), and no
 //!   cleanup task is needed: decisions remove expired counters as they run.
 //! - With the feature `redis`, [`LimiterBuilder::redis`] shares the counters of several processes.
+//! - [`KeyedLimiter`] is the fastest form, for one limit by one key.
 //! - [`Limiter::reload`] replaces the rules while requests are decided, and keeps the counters.
 //!
 //! A web service does not call the limiter itself: see `tidegate-tower`.
@@ -30,6 +31,7 @@
 mod builder;
 mod counter_store;
 mod error;
+mod keyed_limiter;
 mod lazy_sweep;
 mod limiter;
 #[cfg(feature = "redis")]
@@ -41,11 +43,12 @@ mod rule_source;
 pub use builder::LimiterBuilder;
 pub use counter_store::CounterStore;
 pub use error::{BuildError, ReloadError, RulesError};
+pub use keyed_limiter::KeyedLimiter;
 pub use limiter::Limiter;
 #[cfg(feature = "redis")]
 pub use redis_builder::RedisLimiterBuilder;
 
-pub use tidegate_core::decision::{Reading, Verdict};
+pub use tidegate_core::decision::{Reading, Retry, Verdict};
 pub use tidegate_core::time::{Clock, ManualClock, Micros, Timestamp};
 pub use tidegate_limiter::{Decision, Explanation, RuleReading};
 pub use tidegate_memory::{FastClock, MemoryStore, StoreUsage};

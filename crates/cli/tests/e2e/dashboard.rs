@@ -11,6 +11,7 @@ use tidegate_testkit::port::ReservedPort;
 use tidegate_testkit::redis::RedisServer;
 
 use crate::demo::DemoProcess;
+use crate::regions::{TwoRegions, await_borrowed, await_lent, await_state};
 use crate::support::{RecordingUpstream, ServerProcess, TestFolder, run_curl, wait_for};
 use browser_script::{BrowserScript, run_script};
 
@@ -113,6 +114,25 @@ fn layout_fits_a_phone_screen() {
     let (server, args) = start_server(&folder, &[]);
     run_script("phone.js", &args);
     server.stop();
+}
+
+#[test]
+fn regions_page_shows_share_borrowed_and_lent() {
+    let regions = TwoRegions::start();
+    let (eu, us) = (regions.start_node("eu", &[]), regions.start_node("us", &[]));
+    await_state(&eu, "usable");
+    await_borrowed(&mut eu.client(), &json!({}));
+    await_lent(&us, "eu");
+    for (node, share, lent) in [
+        (&eu, "50% in region eu", "^nothing yet$"),
+        (&us, "30% in region us", "^to eu [1-9][\\d,]* units?, of which [\\d,]+ returned$"),
+    ] {
+        let base = format!("http://{}", node.admin_address());
+        let args = json!({"base": base, "share": share, "lent": lent});
+        run_script("regions.js", &args);
+    }
+    eu.stop();
+    us.stop();
 }
 
 #[test]

@@ -242,3 +242,35 @@ fn hanging_store_does_not_block_clients() {
     redis.process().resume();
     wait_for("the store", || (check(&mut client)["answered_by"] != "fallback").then_some(()));
 }
+
+#[test]
+fn async_rule_with_too_many_nodes_is_reported() {
+    let (redis, folder) = (Redis::start(), TestFolder::new());
+    let rules = "rules: [{ id: small, key_by: ip, limit: 2/h, consistency: async }]\n";
+    let rules = folder.write("rules.yaml", rules);
+    let url = redis.url();
+    let args = ["--store", &url, "--store-deadline", "2s", "--admin", "127.0.0.1:0"];
+    let start = || ServerProcess::with_config(&rules, &args);
+    let (first, second) = (start(), start());
+    first.wait_for_log("a node sharing the store joined");
+    let mut admin = HttpTestClient::connect(&first.admin_address());
+    let mut warnings = || admin.get("/readyz").body["warnings"].to_string();
+    assert_eq!(warnings(), "null", "two nodes can share two requests");
+    let third = start();
+    let why = "rule `small` has `consistency: async`, but 3 nodes cannot share 2: the store decides \
+               every request";
+    wait_for("the warning", || warnings().contains(why).then_some(()));
+    first.wait_for_log("but 3 nodes cannot share 2");
+    let facts = json!({ "facts": { "ip": "203.0.113.7" } });
+    let explained =
+        HttpTestClient::connect(&first.address).post("/v1/explain", &facts.to_string()).body;
+    let counted = explained["rules"][0]["consistency"].to_string();
+    assert!(
+        counted.contains("the store decides every request: 3 nodes cannot share 2"),
+        "{counted}"
+    );
+    third.stop();
+    wait_for("no warning with two nodes", || (warnings() == "null").then_some(()));
+    first.stop();
+    second.stop();
+}

@@ -1,6 +1,6 @@
 //! Three regions of real nodes, each with a real store, while links between them fail and demand
-//! moves. By the nodes' own logs all regions together stay within the rule's bound, each region
-//! uses what the others leave, and no request waits for another region.
+//! moves. By the nodes' own logs all regions together stay within the rule's bound, and each region
+//! uses what the others leave. That no request waits for another region is tested in `regions.rs`.
 
 mod load;
 
@@ -184,13 +184,6 @@ impl RegionFleet {
         // Three phases of at least two seconds use little but borrowed units.
         assert!(borrowed > 2 * RATE, "{lease} answered by leases, {borrowed} with borrowed units");
         assert_eq!(fallback, 0, "on_fail: deny");
-        let slow = 2 * u64::try_from(ONE_WAY.as_micros()).unwrap();
-        let (all, waited) = (self.all.took_us.len(), self.all.took_us.iter());
-        let waited = waited.filter(|took| **took >= slow).count();
-        assert!(
-            waited * 100 <= all,
-            "{waited} of {all} decisions took a round trip between regions"
-        );
     }
 }
 

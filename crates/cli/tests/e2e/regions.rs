@@ -85,20 +85,20 @@ const BORROWING: &str = "rules:
 ";
 
 /// Two stores, and the rules of two regions.
-struct TwoRegions {
+pub struct TwoRegions {
     eu: Redis,
     us: Redis,
     folder: TestFolder,
 }
 
 impl TwoRegions {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let folder = TestFolder::new();
         folder.write("rules.yaml", BORROWING);
         Self { eu: Redis::start(), us: Redis::start(), folder }
     }
 
-    fn start_node(&self, region: &str, args: &[&str]) -> ServerProcess {
+    pub fn start_node(&self, region: &str, args: &[&str]) -> ServerProcess {
         let (own, other, store) = match region {
             "eu" => (&self.eu, "us", &self.us),
             _ => (&self.us, "eu", &self.eu),
@@ -112,16 +112,26 @@ impl TwoRegions {
 }
 
 /// Waits until a node says this of a region's store.
-fn await_state(node: &ServerProcess, state: &str) -> Value {
+pub fn await_state(node: &ServerProcess, state: &str) -> Value {
     wait_for(&format!("region to be {state}"), || {
         let status = HttpTestClient::connect(&node.admin_address()).get("/v1/status").body;
         (status["regions"]["lenders"][0]["state"] == state).then_some(status)
     })
 }
 
+/// Waits until a node shows that the nodes of `borrower` borrowed units of the rule `global`.
+/// Returns what it shows of the rule.
+pub fn await_lent(lender: &ServerProcess, borrower: &str) -> Value {
+    wait_for("lent units", || {
+        let status = HttpTestClient::connect(&lender.admin_address()).get("/v1/status").body;
+        let rule = status["regions"]["rules"]["global"].clone();
+        (rule["lent"][borrower]["granted"].as_u64() > Some(0)).then_some(rule)
+    })
+}
+
 /// Sends more requests than the share of the region admits, until one is admitted with a borrowed
 /// unit.
-fn await_borrowed(client: &mut HttpTestClient, facts: &Value) {
+pub fn await_borrowed(client: &mut HttpTestClient, facts: &Value) {
     wait_for("a borrowed unit to be spent", || {
         let mut is_borrowed = || client.check(facts).body["answered_by"] == "borrowed";
         (0..1_000).any(|_| is_borrowed()).then_some(())
@@ -164,6 +174,100 @@ fn region_lends_to_other_region_with_same_secret() {
         assert!(metrics.contains(name), "{name}\n{metrics}");
     }
     eu.stop();
+    us.stop();
+}
+
+/// The number of a metric with these labels.
+fn metric(node: &ServerProcess, name: &str) -> u64 {
+    let metrics = fetch_metrics(node);
+    let number = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    number.unwrap_or_else(|| panic!("{name}\n{metrics}"))
+}
+
+#[test]
+fn lender_shows_what_borrower_reports() {
+    let regions = TwoRegions::start();
+    let (eu, us) = (regions.start_node("eu", &[]), regions.start_node("us", &[]));
+    await_state(&eu, "usable");
+    await_borrowed(&mut eu.client(), &json!({}));
+    let seen = await_lent(&us, "eu");
+    assert_eq!((&seen["share"], &seen["lent"]["ap"]["granted"]), (&json!("30%"), &json!(0)));
+    // Without more demand, both regions come to show the same numbers.
+    let lent = wait_for("the same numbers in both regions", || {
+        let names = ["granted", "returned"];
+        let borrowed = names.map(|event| {
+            metric(&eu, &format!("tidegate_region_units_total{{region=\"us\",event=\"{event}\"}}"))
+        });
+        let lent = names.map(|event| {
+            let labels = format!("{{region=\"eu\",event=\"{event}\"}}");
+            metric(&us, &format!("tidegate_region_units_lent_total{labels}"))
+        });
+        (borrowed == lent).then_some(lent[0])
+    });
+    let us_admin = format!("http://{}", us.admin_address());
+    let top = run_tidegate(&["top", "--once", "--admin", &us_admin]);
+    let text = utf8_text(&top.stdout);
+    let row = text.lines().find(|line| line.starts_with("global")).unwrap_or_default();
+    assert!(text.contains("share  borrowed  lent") && row.contains("30%"), "{text}");
+    assert!(lent > 0);
+    // A node that stops returns what it holds, and reports the last units.
+    await_borrowed(&mut eu.client(), &json!({}));
+    let eu_admin = HttpTestClient::connect(&eu.admin_address()).get("/v1/status").body;
+    let granted = eu_admin["regions"]["rules"]["global"]["granted"].as_u64().unwrap();
+    eu.stop();
+    let field = |kind: &str| regions.us.command(&["HGET", "tg:lent", &format!("{kind} eu global")]);
+    assert!(field("granted").integer() >= i64::try_from(granted).unwrap(), "{granted}");
+    assert!(regions.us.command(&["PTTL", "tg:lent"]).integer() > 0, "it expires");
+    us.stop();
+}
+
+/// A question to another region may take five minutes under these rules, longer than the test.
+const PATIENT: &str = "rules:
+  - id: patient
+    key_by: global
+    limit: { requests: 100, window: 365d, algorithm: fixed_window }
+    consistency: leased
+    regions: { shares: { eu: 50%, us: 50% }, borrow: { ttl: 10m, every: 10ms } }
+";
+
+/// The store of the other region runs a question, and its answer never arrives. Meanwhile the node
+/// decides by its own share.
+#[test]
+fn no_request_waits_for_other_region() {
+    let regions = TwoRegions::start();
+    let file = regions.folder.write("rules.yaml", PATIENT);
+    let us = regions.start_node("us", &[]);
+    let link = FaultProxy::start(regions.us.address());
+    let (own, other) = (regions.eu.url(), format!("us=redis://{}", link.address()));
+    let args = ["--region", "eu", "--store", &own, "--region-store", &other];
+    let more = ["--admin", "127.0.0.1:0", "--store-deadline", "2s"];
+    let eu = ServerProcess::with_config(&file, &[&args[..], &more].concat());
+    await_state(&eu, "usable");
+    let idle = regions.us.command(&["DBSIZE"]).integer();
+    link.delay(Duration::from_secs(600), DelayScope::Replies);
+    let (mut client, facts) = (eu.client(), json!({}));
+    let mut admitted = 0;
+    let mut check = || {
+        let answer = client.check(&facts).body;
+        admitted += u64::from(answer["allowed"] == true);
+        answer
+    };
+    wait_for("a question to the other region", || {
+        check();
+        (regions.us.command(&["DBSIZE"]).integer() > idle).then_some(())
+    });
+    for _ in 0..500 {
+        let answer = check();
+        assert_ne!(answer["answered_by"], "borrowed", "{answer}");
+    }
+    assert!((1..=50).contains(&admitted), "{admitted} of the share of 50");
+    // The question is still in flight: none has been answered or given up.
+    let metrics = fetch_metrics(&eu);
+    for outcome in ["answered", "unanswered"] {
+        let none =
+            format!("tidegate_region_questions_total{{region=\"us\",outcome=\"{outcome}\"}} 0");
+        assert!(metrics.contains(&none), "{none}\n{metrics}");
+    }
     us.stop();
 }
 
@@ -235,6 +339,30 @@ fn doctor_warns_of_distant_region() {
 }
 
 #[test]
+fn doctor_warns_of_region_that_lends_too_little() {
+    let regions = TwoRegions::start();
+    let far = FaultProxy::start(regions.us.address());
+    far.delay(Duration::from_millis(75), DelayScope::Both);
+    let (rules, us_store) =
+        (regions.folder.path("rules.yaml"), format!("us=redis://{}", far.address()));
+    let tight = BORROWING.replace("borrow: {}", "borrow: { keep: 90% }");
+    regions.folder.write("rules.yaml", tight);
+    let eu_url = regions.eu.url();
+    let mut args = vec!["doctor", "--config", rules.to_str().unwrap(), "--region", "eu"];
+    args.extend(["--store", &eu_url, "--store-deadline", "2s", "--region-store", &us_store]);
+    let report = utf8_text(&run_tidegate(&args).stdout);
+    // Of a lending burst of 90, 10 % are lent; 60/s refill in at least 250 ms.
+    assert!(
+        report.contains("rule global: region us lends at most 9 units at once, but"),
+        "{report}"
+    );
+    assert!(report.contains("a `burst` of "), "{report}");
+    regions.folder.write("rules.yaml", BORROWING);
+    let report = utf8_text(&run_tidegate(&args).stdout);
+    assert!(!report.contains("units at once"), "{report}");
+}
+
+#[test]
 fn mistaken_region_stores_are_usage_errors() {
     let folder = TestFolder::new();
     let file = folder.write("rules.yaml", BORROWING);
@@ -244,8 +372,13 @@ fn mistaken_region_stores_are_usage_errors() {
         (&["--region", "eu", "--region-store", "us=redis://h"][..], "counters of this node are in"),
         (&["--region", "eu", "--region-store", "us"], "the name of the region is missing"),
         (
-            &[&["--region", "eu", "--region-store", "eu=redis://h"], &store[..]].concat(),
-            "eu is the region of this node",
+            &[
+                &["--region", "eu", "--region-store", "us=redis://h"][..],
+                &["--region-store", "us=redis://i"],
+                &store,
+            ]
+            .concat(),
+            "region us has two stores",
         ),
     ] {
         let output = run_tidegate(&[&config, args].concat());
@@ -257,7 +390,15 @@ fn mistaken_region_stores_are_usage_errors() {
     let file = folder.write("wrong.yaml", format!("{wrong}{BORROWING}"));
     let output = run_tidegate(&["config", "check", file.to_str().unwrap()]);
     let text = utf8_text(&output.stderr);
-    assert!(text.contains("server.region_stores"), "{text}");
+    assert!(text.contains("server.region_stores.us"), "{text}");
+    assert!(!text.contains("hidden"), "{text}");
+    let wrong = "server: { region: eu, region_stores: { us: { url: 'redis://:hidden@h', password: \
+                 hidden } } }\n";
+    let file = folder.write("wrong.yaml", format!("{wrong}{BORROWING}"));
+    let output = run_tidegate(&["config", "check", file.to_str().unwrap()]);
+    let text = utf8_text(&output.stderr);
+    assert!(text.contains("region_stores.us.password: unknown field"), "{text}");
+    assert!(text.contains("url, user, password_file"), "{text}");
     assert!(!text.contains("hidden"), "{text}");
 }
 

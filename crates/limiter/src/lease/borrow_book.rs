@@ -1,20 +1,19 @@
 //! The part of the node's leases that other regions lend: which counter borrows, and what comes of
 //! the answers.
 
-use std::collections::HashSet;
-
 use tidegate_core::decision::{Reading, Retry, Verdict};
 use tidegate_core::key::Fingerprint;
 use tidegate_core::store::Store;
 use tidegate_core::time::Timestamp;
 use tidegate_rules::{BorrowTerms, Rule};
 
-use super::borrow_batch::{BorrowReport, MAX_BATCH};
+use super::borrow_batch::{BorrowBatch, BorrowReport, MAX_BATCH};
 use super::borrow_stats::{BorrowStats, BorrowedUnits};
 use super::counter_borrow::CounterBorrow;
 use super::held_leases::{UnitOrigin, UnspentUnits};
 use super::lease_book::{LeaseBook, LeaseRequest, LeasedCounter, TakeOutcome};
-use super::lenders::{BorrowItem, LenderId};
+use super::lenders::LenderId;
+use super::question_window::QuestionsInFlight;
 use super::task_queue::{LeaseTask, LeaseTaskKind};
 use super::{SeededBug, ask_store, return_units};
 use crate::receipt::{Receipt, ReceiptItem};
@@ -29,10 +28,15 @@ impl LeaseBook {
         nodes: u32,
         now: Timestamp,
     ) -> Option<UnitOrigin> {
+        if counter.borrow.is_none() {
+            counter.borrow = self.new_borrow(counter, now);
+        }
         let borrow = counter.borrow.as_mut()?;
         let origin = borrow.take(cost, now);
         for lender in borrow.plan_round(nodes, |lender| self.lenders.is_usable(lender), now) {
-            self.lenders.push(lender, BorrowItem::Ask(key));
+            if !self.lenders.push_question(lender, key) {
+                borrow.cancel_plan(lender);
+            }
         }
         origin
     }
@@ -61,30 +65,36 @@ impl LeaseBook {
         Some(TakeOutcome::Spent { origin, reading })
     }
 
-    pub(super) fn new_borrow(
+    /// What a counter begins to borrow; `None` if its rule does not borrow, or memory is full.
+    fn new_borrow(
         &self,
-        rule: &Rule,
-        first_question: u64,
+        counter: &mut LeasedCounter,
         now: Timestamp,
     ) -> Option<Box<CounterBorrow>> {
+        let rule = &counter.rules[counter.rule];
         let lenders = rule.lenders().iter();
         let known =
             lenders.filter_map(|lender| Some((self.lenders.find(lender.region())?, lender)));
         let mut known = known.peekable();
         known.peek()?;
         let terms = *borrow_terms(rule)?;
-        Some(Box::new(CounterBorrow::new(terms, known, self.bug, first_question, now)))
+        let bytes = Self::COUNTER_BYTES + CounterBorrow::bytes(rule.lenders().len());
+        let is_reserved = counter.memory.resize(bytes);
+        is_reserved.then(|| {
+            Box::new(CounterBorrow::new(terms, known, self.bug, self.first_question(), now))
+        })
     }
 
     /// Queues the units to return to other regions.
     pub(super) fn enqueue_borrowed(&self, key: Fingerprint, counter: &mut LeasedCounter) {
         let LeasedCounter { borrow: Some(borrow), rules, rule, .. } = counter else { return };
+        let now = self.clock.now();
         for (lender, UnspentUnits { units, origin }, policy) in borrow.take_unspent() {
             let kind = LeaseTaskKind::Return { units, granted_at: origin.granted_at };
             let policy = self.lenders.dated_policy(lender, policy);
             let task = LeaseTask { rules: rules.clone(), rule: *rule, key, policy, kind };
-            match self.lenders.push(lender, BorrowItem::Return(task)) {
-                true => borrow.count_returned(units, lender),
+            match self.lenders.push_return(lender, task) {
+                true => borrow.count_returned(units, lender, now),
                 false => borrow.count_expired(units, lender),
             }
         }
@@ -112,7 +122,7 @@ impl LeaseBook {
             let policy = self.lenders.dated_policy(lender, *terms.policy());
             let rules = rules.clone();
             let task = LeaseTask { rules, rule, key, policy, kind };
-            if self.lenders.push(lender, BorrowItem::Return(task)) {
+            if self.lenders.push_return(lender, task) {
                 let returned = BorrowedUnits { returned: units, ..BorrowedUnits::default() };
                 self.add_totals(receipt.rule(charged), 0, [(lender, returned)]);
             }
@@ -120,21 +130,42 @@ impl LeaseBook {
         false
     }
 
-    pub(super) fn take_borrow_tasks(&self, lender: LenderId, nodes: u32) -> Vec<LeaseTask> {
-        let now = self.clock.now();
-        let (mut tasks, mut asked) = (Vec::new(), HashSet::new());
-        while tasks.len() < MAX_BATCH {
-            match self.lenders.pop(lender) {
-                None => break,
-                Some(BorrowItem::Return(task)) => tasks.push(task),
-                // A counter may have been forgotten and queued again.
-                Some(BorrowItem::Ask(key)) if asked.insert(key) => {
-                    tasks.extend(self.ask_lender(key, lender, nodes, now));
-                }
-                Some(BorrowItem::Ask(_)) => {}
-            }
+    /// The next batch to a region: what it gets back, and as many questions as it answers in time.
+    pub(super) fn take_borrow_batch(&self, lender: LenderId, nodes: u32) -> Option<BorrowBatch> {
+        let returns = self.lenders.take_returns(lender, MAX_BATCH);
+        let questions = self.lenders.window(lender).reserve(MAX_BATCH - returns.len());
+        self.fill_batch(lender, returns, questions, nodes)
+    }
+
+    /// The next batch to a region, if enough counters wait to fill it and it may be sent at once.
+    pub(super) fn take_full_borrow_batch(
+        &self,
+        lender: LenderId,
+        nodes: u32,
+    ) -> Option<BorrowBatch> {
+        if self.lenders.waiting_questions(lender) < MAX_BATCH {
+            return None;
         }
-        tasks
+        let questions = self.lenders.window(lender).reserve_batch();
+        self.fill_batch(lender, Vec::new(), questions, nodes)
+    }
+
+    /// Adds the questions that have waited longest. A counter that needs nothing by now is passed
+    /// over.
+    fn fill_batch(
+        &self,
+        lender: LenderId,
+        mut tasks: Vec<LeaseTask>,
+        questions: QuestionsInFlight,
+        nodes: u32,
+    ) -> Option<BorrowBatch> {
+        let now = self.clock.now();
+        let calls = tasks.len() + questions.count();
+        while tasks.len() < calls && self.lenders.is_usable(lender) {
+            let Some(key) = self.lenders.pop_question(lender) else { break };
+            tasks.extend(self.ask_lender(key, lender, nodes, now));
+        }
+        BorrowBatch::new(lender, tasks, questions)
     }
 
     fn ask_lender(

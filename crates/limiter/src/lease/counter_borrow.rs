@@ -46,6 +46,11 @@ pub(super) struct CounterLender {
     kept: u64,
     pending: Option<PendingGrant>,
     last: Option<LastReading>,
+    /// When it was last asked.
+    asked_at: Timestamp,
+    /// The units of a window that last went back to it, and when.
+    returned: u64,
+    returned_at: Timestamp,
     /// Until when it is not asked, because it had nothing to lend or did not answer.
     pause_until: Timestamp,
     units: BorrowedUnits,
@@ -76,6 +81,9 @@ impl CounterBorrow {
             kept: lender.kept_units(),
             pending: None,
             last: None,
+            asked_at: Timestamp::EPOCH,
+            returned: 0,
+            returned_at: Timestamp::EPOCH,
             pause_until: Timestamp::EPOCH,
             units: BorrowedUnits::default(),
         };
@@ -144,10 +152,17 @@ impl CounterBorrow {
             if need == 0 {
                 break;
             }
-            need = need.saturating_sub(lender.plan(need, nodes, self.terms.every, now));
+            need = need.saturating_sub(lender.plan(need, nodes, &self.terms, now));
             asked.push(lender.id);
         }
         asked
+    }
+
+    /// Forgets a planned grant that the region is not asked for.
+    pub(super) fn cancel_plan(&mut self, lender: LenderId) {
+        if let Some(lender) = self.lender_mut(lender) {
+            lender.take_plan();
+        }
     }
 
     /// The question to a region, if the round has planned one. It asks for what is needed by now.
@@ -157,8 +172,8 @@ impl CounterBorrow {
         nodes: u32,
         now: Timestamp,
     ) -> Option<(u64, GrantTerms, Policy)> {
-        let every = self.terms.every;
-        self.lender_mut(lender)?.pending.take_if(|pending| pending.question.is_none())?;
+        let terms = self.terms;
+        self.lender_mut(lender)?.take_plan()?;
         let need = self.need(now);
         if need == 0 || self.is_idle(now) {
             return None;
@@ -166,7 +181,8 @@ impl CounterBorrow {
         self.questions += 1;
         let number = self.questions;
         let lender = self.lender_mut(lender)?;
-        lender.plan(need, nodes, every, now);
+        lender.plan(need, nodes, &terms, now);
+        lender.asked_at = now;
         let pending = lender.pending.as_mut()?;
         pending.question = Some(number);
         Some((number, pending.terms, lender.policy))
@@ -191,12 +207,18 @@ impl CounterBorrow {
             lender.units.expired += granted;
             return;
         };
-        let pause_until = asked.since.plus(Micros::new(ttl.get() / 2));
+        let half = Micros::new(ttl.get() / 2);
+        let pause_until = asked.since.plus(half);
         let Some(reading) = answer else {
             lender.pause_until = pause_until;
             return;
         };
-        lender.last = Some(LastReading { reading, at: now });
+        let mut last = LastReading { reading, at: now };
+        // The store may have processed the question before what went back to it.
+        if lender.returned_at.plus(half) >= asked.since {
+            last.reading.remaining = last.reading.remaining.saturating_add(lender.returned);
+        }
+        lender.last = Some(last);
         if granted == 0 {
             lender.pause_until = match lender.policy.algorithm() {
                 Algorithm::FixedWindow => pause_until.min(now.plus(reading.next_after)),
@@ -232,9 +254,9 @@ impl CounterBorrow {
     }
 
     /// Counts units that are on their way back to their region.
-    pub(super) fn count_returned(&mut self, units: u64, lender: LenderId) {
+    pub(super) fn count_returned(&mut self, units: u64, lender: LenderId, now: Timestamp) {
         if let Some(lender) = self.lender_mut(lender) {
-            lender.units.returned += units;
+            lender.count_returned(units, now);
         }
     }
 
@@ -255,7 +277,7 @@ impl CounterBorrow {
         let lenders = &self.lenders;
         self.held.end_all(|unspent| is_worth_returning(lenders, unspent, now));
         for lender in &mut self.lenders {
-            lender.pending.take_if(|pending| pending.question.is_none());
+            lender.take_plan();
         }
     }
 
@@ -293,7 +315,8 @@ impl CounterBorrow {
 
     /// The units that are needed and neither held nor expected.
     fn need(&mut self, now: Timestamp) -> u64 {
-        let expected = self.lenders.iter().filter_map(|lender| Some(lender.pending?.expected));
+        let every = self.terms.every;
+        let expected = self.lenders.iter().map(|lender| lender.expected_units(every, now));
         let covered = self.held.units().saturating_add(expected.sum());
         self.excess.wanted_units(true, now).saturating_sub(covered)
     }
@@ -337,11 +360,13 @@ impl CounterLender {
     }
 
     /// Plans a grant of at most `need` units. Returns how many are expected.
-    fn plan(&mut self, need: u64, nodes: u32, every: Micros, now: Timestamp) -> u64 {
+    fn plan(&mut self, need: u64, nodes: u32, terms: &BorrowTerms, now: Timestamp) -> u64 {
         let nodes = u64::from(nodes.max(1));
-        let part = self.last.map_or(most_parts(nodes), |last| {
-            last.part(&self.policy, self.kept, every, nodes, now)
-        });
+        // It was asked so long ago because of the round trip, or because many counters wait.
+        let pace = now.since(self.asked_at).max(terms.every).min(terms.ttl);
+        let part = self
+            .last
+            .map_or(most_parts(nodes), |last| last.part(&self.policy, self.kept, pace, nodes, now));
         let most = u32::try_from(need.min(self.policy.limit())).unwrap_or(u32::MAX);
         let terms = GrantTerms { most, leave: self.kept, part };
         let expected = u64::from(terms.units(1, self.room(now)));
@@ -349,9 +374,35 @@ impl CounterLender {
         expected
     }
 
-    /// Forgets a grant that the store did not answer in time: its units would be void.
+    /// Counts units that go back. A window lends them again at once; those of a bucket have nearly
+    /// drained.
+    fn count_returned(&mut self, units: u64, now: Timestamp) {
+        self.units.returned += units;
+        if self.policy.algorithm().is_bucket() {
+            return;
+        }
+        let earlier = if self.returned_at == now { self.returned } else { 0 };
+        (self.returned, self.returned_at, self.pause_until) = (earlier + units, now, now);
+        if let Some(last) = &mut self.last {
+            last.reading.remaining = last.reading.remaining.saturating_add(units);
+        }
+    }
+
+    /// Forgets a question that the store did not answer in time: its units would be void.
     fn drop_lapsed(&mut self, ttl: Micros, now: Timestamp) {
-        self.pending.take_if(|pending| pending.since.plus(ttl) <= now);
+        self.pending.take_if(|it| it.question.is_some() && it.since.plus(ttl) <= now);
+    }
+
+    /// Takes the grant that is planned and not asked for yet.
+    fn take_plan(&mut self) -> Option<PendingGrant> {
+        self.pending.take_if(|pending| pending.question.is_none())
+    }
+
+    /// The units of the grant that was asked for, or will be with the next batch. A grant that has
+    /// been planned for longer waits behind those of many other counters.
+    fn expected_units(&self, every: Micros, now: Timestamp) -> u64 {
+        let is_soon = |it: &PendingGrant| it.question.is_some() || now < it.since.plus(every);
+        self.pending.filter(is_soon).map_or(0, |pending| pending.expected)
     }
 }
 

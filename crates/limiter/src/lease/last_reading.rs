@@ -25,7 +25,7 @@ impl LastReading {
         if *policy.meter() == Meter::Fixed {
             let window = |at: Timestamp| at.as_micros() / policy.quota().window.get();
             let is_next = window(self.store_now(now)) > window(self.reading.now);
-            return if is_next { limit } else { self.reading.remaining };
+            return if is_next { limit } else { self.reading.remaining.min(limit) };
         }
         let refilled = refilled(policy, now.since(self.at));
         self.reading.remaining.saturating_add(refilled).min(limit)

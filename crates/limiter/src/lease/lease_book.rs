@@ -18,6 +18,7 @@ use super::counter_shards::{CounterShard, CounterShards};
 use super::held_leases::{UnitOrigin, UnspentUnits};
 use super::hot_counters::HotCounters;
 use super::lenders::Lenders;
+use super::memory_budget::{MemoryBudget, ReservedBytes};
 use super::seeded_bug::BugSwitch;
 use super::task_queue::{LeaseTask, LeaseTaskKind, TaskQueue};
 use super::{LeaseClock, LeaseStats};
@@ -27,8 +28,11 @@ use super::{LeaseClock, LeaseStats};
 pub(crate) struct LeaseBook {
     pub(super) clock: LeaseClock,
     pub(super) shards: CounterShards<LeasedCounter>,
-    max_counters_per_shard: usize,
+    memory: Arc<MemoryBudget>,
     hot: HotCounters,
+    /// The refusals of counters with too few requests for a lease, if there are lenders. Apart
+    /// from `hot`, because counts over different times in one cell reset each other.
+    refusals: Option<HotCounters>,
     pub(super) tasks: Arc<TaskQueue>,
     pub(super) lenders: Lenders,
     stats: LeaseCounters,
@@ -41,8 +45,9 @@ pub(crate) struct LeaseBook {
 #[derive(Debug)]
 pub(super) struct LeasedCounter {
     pub(super) lease: CounterLease,
-    /// What the node borrows of it, if its rule borrows.
+    /// What the node borrows of it, since the own share did not admit a request.
     pub(super) borrow: Option<Box<CounterBorrow>>,
+    pub(super) memory: ReservedBytes,
     pub(super) rules: Arc<RuleSet>,
     pub(super) rule: u32,
     /// Requests that wait for an answer.
@@ -91,8 +96,9 @@ impl LeaseBook {
         Self {
             clock,
             shards: CounterShards::new(),
-            max_counters_per_shard: CounterShards::<LeasedCounter>::max_per_shard(max_bytes),
+            memory: MemoryBudget::new(max_bytes),
             hot: HotCounters::new(),
+            refusals: None,
             tasks,
             lenders: Lenders::default(),
             stats: LeaseCounters::default(),
@@ -316,13 +322,10 @@ impl LeaseBook {
         self.shards.lock(key).get(&key).map_or(0, LeasedCounter::units_left)
     }
 
-    /// Allows borrowing from these regions, in the same memory.
-    pub(crate) fn set_lenders(&mut self, lenders: Lenders, max_bytes: usize) {
-        let bytes = Self::COUNTER_BYTES + CounterBorrow::bytes(lenders.count());
-        let counters = max_bytes / bytes;
-        self.max_counters_per_shard =
-            CounterShards::<LeasedCounter>::max_per_shard(counters * Self::COUNTER_BYTES);
+    /// Allows borrowing from these regions.
+    pub(crate) fn set_lenders(&mut self, lenders: Lenders) {
         self.lenders = lenders;
+        self.refusals = Some(HotCounters::new());
     }
 
     /// The counter of a request under the request's rules. For a new one, `seen` returns the
@@ -335,10 +338,16 @@ impl LeaseBook {
         now: Timestamp,
     ) -> Option<&'s mut LeasedCounter> {
         let key = request.charge.key.fingerprint;
-        let is_full = shard.len() >= self.max_counters_per_shard;
         let counter = shard.get_or_try_insert_with(key, now, || {
-            let seen = seen().filter(|_| !is_full)?;
-            let counter = self.new_counter(request, seen, now);
+            let seen = seen()?;
+            let counter = LeasedCounter {
+                memory: self.memory.reserve(Self::COUNTER_BYTES)?,
+                lease: self.new_lease(request, seen, now),
+                borrow: None,
+                rules: Arc::clone(request.rules),
+                rule: request.rule,
+                waiting: Vec::new(),
+            };
             Some((counter.period(), counter))
         })?;
         self.follow_rules(counter, request, now);
@@ -347,22 +356,19 @@ impl LeaseBook {
 
     /// Whether the store refuses requests of a counter so often that borrowed units would be spent.
     pub(super) fn is_often_refused(&self, key: Fingerprint, ttl: Micros, now: Timestamp) -> bool {
-        // Counted apart from the counter's requests.
-        let refusals = Fingerprint { lo: key.lo.rotate_left(32), ..key };
-        self.hot.count(refusals, ttl, now) >= WARM_REQUESTS
+        let refusals = self.refusals.as_ref();
+        refusals.is_some_and(|refusals| refusals.count(key, ttl, now) >= WARM_REQUESTS)
     }
 
-    fn new_counter(&self, request: &LeaseRequest<'_>, seen: u32, now: Timestamp) -> LeasedCounter {
-        let policy = *request.charge.policy;
-        // Leaves room for more questions than one counter can ask.
-        let first_question = self.counters.fetch_add(1, Relaxed) << 32;
-        LeasedCounter {
-            lease: CounterLease::new(policy, request.ttl, self.bug, seen, first_question, now),
-            borrow: self.new_borrow(&request.rules[request.rule], first_question, now),
-            rules: Arc::clone(request.rules),
-            rule: request.rule,
-            waiting: Vec::new(),
-        }
+    fn new_lease(&self, request: &LeaseRequest<'_>, seen: u32, now: Timestamp) -> CounterLease {
+        let (policy, first_question) = (*request.charge.policy, self.first_question());
+        CounterLease::new(policy, request.ttl, self.bug, seen, first_question, now)
+    }
+
+    /// Where a counter starts to number its questions. Leaves room for more questions than one
+    /// counter can ask.
+    pub(super) fn first_question(&self) -> u64 {
+        self.counters.fetch_add(1, Relaxed) << 32
     }
 
     /// Starts again under the request's rules if they changed the counter's policy.
@@ -385,7 +391,9 @@ impl LeaseBook {
             self.enqueue(request.charge.key.fingerprint, counter, None);
             self.collect_totals(counter);
             let waiting = std::mem::take(&mut counter.waiting);
-            *counter = self.new_counter(request, HOT_REQUESTS - 1, now);
+            counter.lease = self.new_lease(request, HOT_REQUESTS - 1, now);
+            counter.borrow = None;
+            counter.memory.resize(Self::COUNTER_BYTES);
             waiting.into_iter().for_each(Waker::wake);
         }
         (counter.rules, counter.rule) = (Arc::clone(request.rules), request.rule);

@@ -11,10 +11,11 @@ use tidegate_core::time::Timestamp;
 use tidegate_rules::{RegionLender, Rule};
 
 use super::borrow_stats::{LenderStats, RuleBorrowing};
+use super::question_window::SharedWindow;
 use super::task_queue::LeaseTask;
 
-/// The most counters and returns that wait for a batch to one region. What comes on top is not
-/// borrowed, and not returned.
+/// The most questions, and the most returns, that wait for a batch to one region. What comes on top
+/// is not asked, and not returned.
 const MAX_QUEUED: usize = 1 << 16;
 
 /// A region that the node borrows from: its position in the list of
@@ -41,16 +42,11 @@ struct LenderState {
     clock: ClockOffset,
     questions: AtomicU64,
     unanswered: AtomicU64,
-    queue: Mutex<VecDeque<BorrowItem>>,
-}
-
-/// What the next batch to a region has to do.
-#[derive(Debug)]
-pub(super) enum BorrowItem {
-    /// Ask for units of this counter.
-    Ask(Fingerprint),
-    /// Return units.
-    Return(LeaseTask),
+    /// The counters of which to ask for units, the longest-waiting first.
+    waiting: Mutex<VecDeque<Fingerprint>>,
+    /// Units to return.
+    returns: Mutex<VecDeque<LeaseTask>>,
+    window: SharedWindow,
 }
 
 /// The difference between the clock of a store and the lease clock, as of its last answer.
@@ -88,7 +84,9 @@ impl Lenders {
             clock: ClockOffset::default(),
             questions: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
-            queue: Mutex::default(),
+            waiting: Mutex::default(),
+            returns: Mutex::default(),
+            window: SharedWindow::default(),
         };
         let regions = regions.into_iter().map(Into::into).take(usize::from(u16::MAX));
         Self { lenders: regions.map(lender).collect(), ..Self::default() }
@@ -117,19 +115,34 @@ impl Lenders {
         self.lenders[lender.index()].usable.load(Relaxed)
     }
 
-    /// Sets whether the node may borrow from a region. If not, what waits for a batch is dropped.
+    /// Sets whether the node may borrow from a region. If not, what waits to be returned is dropped,
+    /// and questions wait.
     pub(super) fn set_usable(&self, lender: LenderId, usable: bool) {
         let lender = &self.lenders[lender.index()];
         lender.usable.store(usable, Relaxed);
         if !usable {
-            lock(&lender.queue).clear();
+            lock(&lender.returns).clear();
         }
     }
 
-    /// Adds an item to the next batch to a region. `false` if it is dropped.
-    pub(super) fn push(&self, lender: LenderId, item: BorrowItem) -> bool {
+    /// Adds a counter to those of which a region is asked for units. `false` if there are too many.
+    pub(super) fn push_question(&self, lender: LenderId, key: Fingerprint) -> bool {
+        self.push(lender, |lender| &lender.waiting, key)
+    }
+
+    /// Adds units to return to a region. `false` if they are dropped.
+    pub(super) fn push_return(&self, lender: LenderId, task: LeaseTask) -> bool {
+        self.push(lender, |lender| &lender.returns, task)
+    }
+
+    fn push<T>(
+        &self,
+        lender: LenderId,
+        queue: fn(&LenderState) -> &Mutex<VecDeque<T>>,
+        item: T,
+    ) -> bool {
         let lender = &self.lenders[lender.index()];
-        let mut queue = lock(&lender.queue);
+        let mut queue = lock(queue(lender));
         let fits = queue.len() < MAX_QUEUED && lender.usable.load(Relaxed);
         if fits {
             queue.push_back(item);
@@ -137,9 +150,26 @@ impl Lenders {
         fits
     }
 
-    /// The next item for a batch to a region.
-    pub(super) fn pop(&self, lender: LenderId) -> Option<BorrowItem> {
-        lock(&self.lenders[lender.index()].queue).pop_front()
+    /// The counter that has waited longest for a question to a region.
+    pub(super) fn pop_question(&self, lender: LenderId) -> Option<Fingerprint> {
+        lock(&self.lenders[lender.index()].waiting).pop_front()
+    }
+
+    /// The number of counters that wait for a question to a region.
+    pub(super) fn waiting_questions(&self, lender: LenderId) -> usize {
+        lock(&self.lenders[lender.index()].waiting).len()
+    }
+
+    /// Takes units to return to a region.
+    pub(super) fn take_returns(&self, lender: LenderId, most: usize) -> Vec<LeaseTask> {
+        let mut returns = lock(&self.lenders[lender.index()].returns);
+        let count = returns.len().min(most);
+        returns.drain(..count).collect()
+    }
+
+    /// How many questions to a region may be in flight.
+    pub(super) fn window(&self, lender: LenderId) -> &SharedWindow {
+        &self.lenders[lender.index()].window
     }
 
     /// Counts a question, and whether it was answered.
@@ -207,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    const ASK: BorrowItem = BorrowItem::Ask(Fingerprint { hi: 1, lo: 2 });
+    const KEY: Fingerprint = Fingerprint { hi: 1, lo: 2 };
 
     fn at(micros: u64) -> Timestamp {
         Timestamp::from_micros(micros)
@@ -240,18 +270,22 @@ mod tests {
         let lenders = Lenders::new(["us", "ap"]);
         let (us, ap) = (lenders.find("us").unwrap(), lenders.find("ap").unwrap());
         assert_eq!((lenders.find("eu"), lenders.region(ap)), (None, "ap"));
-        assert_eq!((0..MAX_QUEUED + 9).filter(|_| lenders.push(us, ASK)).count(), MAX_QUEUED);
-        assert!(lenders.push(ap, ASK) && lenders.pop(us).is_some() && lenders.push(us, ASK));
+        let pushed = (0..MAX_QUEUED + 9).filter(|_| lenders.push_question(us, KEY)).count();
+        assert_eq!(pushed, MAX_QUEUED);
+        assert!(lenders.push_question(ap, KEY) && lenders.pop_question(us).is_some());
+        assert!(lenders.push_question(us, KEY));
     }
 
+    /// Questions wait for the region, because they ask for what is needed when they are sent.
     #[test]
-    fn unusable_region_gets_nothing() {
+    fn unusable_region_gets_no_new_question() {
         let lenders = Lenders::new(["us"]);
         let us = lenders.find("us").unwrap();
-        assert!(lenders.push(us, ASK));
+        assert!(lenders.push_question(us, KEY));
         lenders.set_usable(us, false);
-        assert!(lenders.pop(us).is_none() && !lenders.push(us, ASK) && !lenders.is_usable(us));
+        assert!(!lenders.push_question(us, KEY) && !lenders.is_usable(us));
         lenders.set_usable(us, true);
-        assert!(lenders.push(us, ASK) && lenders.pop(us).is_some() && lenders.is_usable(us));
+        assert!(lenders.push_question(us, KEY) && lenders.is_usable(us));
+        assert_eq!(lenders.waiting_questions(us), 2);
     }
 }

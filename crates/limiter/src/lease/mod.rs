@@ -22,11 +22,15 @@ mod counter_lease;
 mod counter_shards;
 mod decision;
 mod demand;
+#[cfg(test)]
+mod grant_accounts;
 mod held_leases;
 mod hot_counters;
 mod last_reading;
 mod lease_book;
 mod lenders;
+mod memory_budget;
+mod question_window;
 mod seeded_bug;
 mod task_queue;
 mod wait_estimate;

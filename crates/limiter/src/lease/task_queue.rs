@@ -53,6 +53,10 @@ pub(crate) enum LeaseTaskKind {
 }
 
 impl LeaseTask {
+    pub(super) const fn is_question(&self) -> bool {
+        matches!(self.kind, LeaseTaskKind::Ask { .. })
+    }
+
     /// A charge on the counter.
     pub(super) fn charge(&self, cost: u64) -> Charge<'_> {
         let key = self.rules[self.rule].key(self.key);

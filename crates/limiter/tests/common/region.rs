@@ -12,7 +12,7 @@ use tidegate_core::store::{Charge, Op, Store, StoreError};
 use tidegate_core::time::{Clock as _, ManualClock, Micros, Timestamp};
 use tidegate_fixtures::faulty_store::{FaultyStore, StoreFault, small_store};
 use tidegate_fixtures::server::ManualMemoryStore;
-use tidegate_limiter::{BorrowReport, BorrowStats, Decision, LeaseClock, Limiter};
+use tidegate_limiter::{BorrowBatch, BorrowStats, Decision, LeaseClock, Limiter};
 use tidegate_rules::{Document, Facts, RuleSet};
 
 use super::node::SharingNode;
@@ -87,7 +87,21 @@ impl RemoteStore {
     }
 }
 
-type BatchFuture = Pin<Box<dyn Future<Output = BorrowReport>>>;
+/// Runs a batch, and those that had to wait for it.
+pub(crate) async fn run_batches<R: Store>(
+    node: Arc<SharingNode>,
+    lender: &str,
+    store: R,
+    first: BorrowBatch,
+) {
+    let mut next = Some(first);
+    while let Some(batch) = next {
+        node.limiter.run_borrow_batch(batch, &store).await;
+        next = node.limiter.pop_full_borrow_batch(lender);
+    }
+}
+
+pub(crate) type BatchFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// All regions.
 pub(crate) struct Continent {
@@ -126,7 +140,7 @@ impl Continent {
                 let lease_clock = LeaseClock::new(move || lease_clock.now());
                 let others = REGIONS.iter().filter(|name| **name != REGIONS[at]).copied();
                 let limiter = Limiter::new(store.clone(), regional_rules(source, REGIONS[at]))
-                    .with_leases(lease_clock, 1 << 22)
+                    .with_leases(lease_clock, 1 << 24)
                     .with_lenders(others);
                 Arc::new(SharingNode { limiter, store })
             };
@@ -203,9 +217,7 @@ impl Continent {
             while let Some(batch) = node.limiter.pop_borrow_batch(name) {
                 *self.batches.entry(region).or_default() += 1;
                 let (node, store) = (Arc::clone(node), self.remotes[at].clone());
-                self.running.push(Box::pin(async move {
-                    node.limiter.run_borrow_batch(batch, &store).await
-                }));
+                self.running.push(Box::pin(run_batches(node, name, store, batch)));
             }
         }
     }

@@ -89,6 +89,7 @@ pub async fn serve_protocol<D: ConnectionHandler>(
     status: Arc<ProcessStatus>,
     stop: impl Future<Output = ()> + Send,
 ) {
+    listener.extend_accept_queue();
     let peers = PerIpConnections::new(settings.max_connections_per_ip);
     let mut connections =
         ConnectionSet::new(ListenerContext { handler, settings, status, per_ip: peers });

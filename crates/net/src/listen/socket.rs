@@ -7,12 +7,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::SocketAddr as UnixAddr;
 
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, listen, recv};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
 
 use tidegate_web::Peer;
+
+/// How many connections may wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
+/// The runtime's default of 128 is too short: once the queue is full, the kernel drops what new
+/// clients send, and they wait a second or more, or are reset.
+const ACCEPT_QUEUE: i32 = 4_096;
 
 /// A bound listener.
 #[derive(Debug)]
@@ -44,6 +49,13 @@ impl BoundListener {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(ListenAddr::Tcp),
             Self::Unix(listener) => listener.local_addr().map(|at| ListenAddr::Unix(at.into())),
+        }
+    }
+
+    /// Lets more connections wait to be accepted. A failure leaves the queue as short as it was.
+    pub(super) fn extend_accept_queue(&self) {
+        if let Err(error) = listen(self, ACCEPT_QUEUE) {
+            tracing::warn!(%error, "failed to extend the accept queue");
         }
     }
 
@@ -149,5 +161,32 @@ impl fmt::Display for ListenAddr {
                 (None, None) => f.write_str("unix:"),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::task::JoinSet;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn burst_of_connections_waits_to_be_accepted() {
+        const BURST: usize = 300;
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = tcp.local_addr().unwrap();
+        let listener = BoundListener::from(tcp);
+        listener.extend_accept_queue();
+        let mut connecting = JoinSet::new();
+        for _ in 0..BURST {
+            connecting.spawn(TcpStream::connect(address));
+        }
+        let connected = timeout(Duration::from_secs(20), connecting.join_all()).await;
+        let connected = connected.expect("the queue is full, so the kernel ignores new clients");
+        assert!(connected.iter().all(Result::is_ok));
+        assert_eq!(listener.into_backlog().unwrap().count(), BURST);
     }
 }

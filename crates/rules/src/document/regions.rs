@@ -60,6 +60,7 @@ pub(super) fn read(fields: &mut FieldMap<'_>, rule: &mut ParsedRule) -> Option<P
     let shares = read.into_iter().collect::<Option<Vec<_>>>()?;
     let shares = RegionShares::new(shares, tolerance?, borrow);
     check_sum(&shares, &field);
+    check_lenders(&shares, &field);
     match rule.limit {
         Some(RuleLimit::Policy(policy)) => {
             for ((_, share), (_, written)) in shares.iter().zip(&listed) {
@@ -162,6 +163,17 @@ fn check_sum(shares: &RegionShares, field: &Field<'_>) {
     }
 }
 
+/// Reports a rule that borrows while no other region has a share.
+fn check_lenders(shares: &RegionShares, field: &Field<'_>) {
+    let mut regions = shares.iter();
+    if let (Some(_), Some((only, _)), None) =
+        (shares.borrow_terms(), regions.next(), regions.next())
+    {
+        let error = FieldError::new(format!("only {only} has a share, so no region can lend"));
+        field.report(error.with_hint("the share of another region, or leave `borrow` out"));
+    }
+}
+
 /// Reports a share by which the rule cannot work. All shares are checked on all nodes, so that a
 /// document is valid in all regions or in none.
 fn check_share(whole: &Policy, share: Percentage, rule: &ParsedRule, written: &Field<'_>) {
@@ -172,7 +184,7 @@ fn check_share(whole: &Policy, share: Percentage, rule: &ParsedRule, written: &F
     let consistency = match rule.consistency.for_limit(&RuleLimit::Policy(policy)) {
         Ok(consistency) => consistency,
         Err(error) => {
-            let mut error = error.describe(&policy);
+            let mut error = error.describe_share(&policy, share);
             error.message = format!("this share of the limit: {}", error.message);
             return written.report(error);
         }

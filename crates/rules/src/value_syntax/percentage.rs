@@ -49,6 +49,18 @@ impl Percentage {
         u64::try_from(part).unwrap_or(u64::MAX)
     }
 
+    /// The smallest number of which this part is at least `part`.
+    pub(crate) fn whole_of(self, part: u64) -> u64 {
+        let whole = (u128::from(part) * u128::from(WHOLE)).div_ceil(u128::from(self.0.max(1)));
+        u64::try_from(whole).unwrap_or(u64::MAX)
+    }
+
+    /// The largest percentage without decimals, of which `whole` has at most `part`.
+    pub(crate) fn of_ratio(part: u64, whole: u64) -> Self {
+        let percent = u128::from(part) * 100 / u128::from(whole.max(1));
+        Self(u32::try_from(percent.min(100)).unwrap_or(100) * (WHOLE / 100))
+    }
+
     /// The sum, which may exceed 100 %.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
@@ -93,6 +105,23 @@ mod tests {
         let third = Percentage::parse("33.3333%").unwrap();
         assert_eq!((third.of(10), third.of(3), third.of(u64::MAX)), (3, 0, 6148908542321825968));
         assert_eq!(Percentage::ONE_HUNDRED.of(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn whole_is_smallest_with_that_part() {
+        for (share, part) in [("33.3333%", 10), ("50%", 7), ("0.0001%", 3), ("100%", 9)] {
+            let share = Percentage::parse(share).unwrap();
+            let whole = share.whole_of(part);
+            assert!(share.of(whole) >= part && share.of(whole - 1) < part, "{share} {part}");
+        }
+    }
+
+    #[test]
+    fn ratio_is_rounded_down_to_whole_percent() {
+        for (part, whole, expected) in [(1, 3, "33%"), (5, 5, "100%"), (9, 5, "100%"), (0, 0, "0%")]
+        {
+            assert_eq!(Percentage::of_ratio(part, whole).to_string(), expected);
+        }
     }
 
     #[test]

@@ -389,8 +389,9 @@ fn override_without_room_is_reported() {
     let leased = message("limit: 1000/s burst 2000, consistency: leased", requests(1000, 20));
     assert_eq!(
         leased[0].message,
-        "rule `r` is leased: leases of 100ms leave no room in a burst of 20; write \
-         `lease: { ttl: 18ms }` or shorter, a burst of 102 or more, or `lease: { bound: plus_ttl }`"
+        "rule `r` is leased: leases of 100ms leave no room in a burst of 20: they reserve the 100 \
+         that refill in that time; write `lease: { ttl: 18ms }` or shorter, a burst of 102 or \
+         more, or `lease: { bound: plus_ttl }`"
     );
     let split = message("limit: 1000/s, split: 8", requests(50, 50));
     assert_eq!(

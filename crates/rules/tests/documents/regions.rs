@@ -77,10 +77,16 @@ fn mistakes_in_regions_are_errors() {
         ("limit: unlimited", "shares: { eu: 50% }", "no limit to divide", "leave `regions` out"),
         ("limit: 90/s, cost: 5", "shares: { eu: 95%, us: 5% }", "costs 5", "or a larger share"),
         (
+            "limit: 1000/s, consistency: leased",
+            "shares: { eu: 50% }, borrow: {}",
+            "only eu has a share, so no region can lend",
+            "the share of another region",
+        ),
+        (
             "limit: 1000/s burst 105, consistency: leased",
             "shares: { eu: 90%, us: 10% }",
-            "leave no room in a burst of 10",
-            "`lease: { bound: plus_ttl }`",
+            "leave no room in a burst of 10: they reserve the 10 that refill",
+            "a burst of 120 or more for all regions, or `lease: { bound: plus_ttl }`",
         ),
         (
             "limit: 100/s, split: 4",
@@ -182,6 +188,38 @@ fn borrow_settings_have_defaults() {
     }
     let set = in_region("eu", &format!("limit: 9/s, {SHARES}"));
     assert_eq!(set.rules()[0].regional().unwrap().shares().borrow_terms(), None);
+}
+
+/// By the formula of docs/internals/regions.md: (1 − keep) · the lending burst is at least what
+/// refills in `every` and a round trip.
+#[test]
+fn lending_shortage_names_what_suffices() {
+    // Regions with 150 ms between them: half of 300/s refills in 250 ms.
+    let shortage = |fields: &str, round_trip_ms| {
+        let set = in_region("eu", fields);
+        let regional = set.rules()[0].regional().unwrap();
+        let us = regional.lenders().iter().find(|lender| lender.region() == "us").unwrap();
+        regional.lending_shortage(us, Micros::from_millis(round_trip_ms))
+    };
+    assert_eq!(shortage(&borrowing("{}"), 150), None, "225 of a lending burst of 450");
+    // The lending burst is 1000 · 30 % − 150 = 150.
+    let tight = borrowing("{}").replace("burst 2000", "burst 1000");
+    let found = shortage(&tight, 500).unwrap();
+    assert_eq!((found.lent_at_once, found.refilled), (75, 180));
+    assert_eq!((found.min_burst, found.max_keep), (Some(1_700), None));
+    let found = shortage(&tight, 200).unwrap();
+    assert_eq!((found.lent_at_once, found.refilled), (75, 90));
+    let (burst, keep) = (found.min_burst.unwrap(), found.max_keep.unwrap());
+    assert_eq!((burst, &*keep.to_string()), (1_100, "40%"));
+    let with_burst = |burst: u64| tight.replace("burst 1000", &format!("burst {burst}"));
+    assert_eq!(shortage(&with_burst(burst), 200), None);
+    assert_ne!(shortage(&with_burst(burst - 4), 200), None);
+    assert_eq!(shortage(&borrowing("{ keep: 40% }").replace("2000", "1000"), 200), None);
+    assert_ne!(shortage(&borrowing("{ keep: 41% }").replace("2000", "1000"), 200), None);
+    let nothing = shortage(&borrowing("{ keep: 100% }"), 1).unwrap();
+    assert_eq!((nothing.lent_at_once, nothing.min_burst), (0, None));
+    let window = borrowing("{}").replace("burst 2000", "using fixed_window");
+    assert_eq!(shortage(&window, 200), None);
 }
 
 /// The store of a region lends for the longer of the two leases.

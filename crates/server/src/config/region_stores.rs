@@ -79,7 +79,8 @@ impl PartialRegionStores {
     }
 
     /// Validates the settings and reads the files that they name. `store` is the store of this
-    /// node's own region; a region store uses its certificates unless it sets other ones.
+    /// node's own region; a region store uses its certificates unless it sets other ones. An entry
+    /// of the own region is ignored, so that the same list serves in all regions.
     ///
     /// # Errors
     /// When a store cannot be one of another region, or a file is unreadable.
@@ -98,21 +99,22 @@ impl PartialRegionStores {
             ));
         };
         let StoreSettings::Redis(own) = store else {
+            let known = self.stores.iter().find(|entry| entry.region == own_region);
+            let url = known.and_then(|entry| Some(entry.store.store.as_ref()?.to_string()));
             return usage(format!(
                 "region {} has a store, but the counters of this node are in memory\n  write: \
-                 --store redis://HOST:6379, the store of region {own_region}",
-                first.region
+                 --store {}, the store of region {own_region}",
+                first.region,
+                url.as_deref().unwrap_or("redis://HOST:6379")
             ));
         };
         let mut checked: Vec<RegionStoreSettings> = Vec::new();
-        for RegionStoreEntry { region, store } in self.stores {
-            if region == own_region {
-                return usage(format!(
-                    "{region} is the region of this node, so its store is --store\n  write: only \
-                     other regions in --region-store and `region_stores`"
-                ));
-            }
+        let others = self.stores.into_iter().filter(|entry| entry.region != own_region);
+        for RegionStoreEntry { region, store } in others {
             let redis = check_entry(&region, store, own)?;
+            if let Some(other) = checked.iter().find(|other| other.region == region) {
+                return usage(two_stores_error(&region, &other.redis, &redis));
+            }
             let same = |other: &&RegionStoreSettings| is_same_store(&other.redis, &redis);
             if let Some(other) = checked.iter().find(same) {
                 return usage(same_store_error(&region, &other.region, &redis));
@@ -164,6 +166,13 @@ fn same_store_error(region: &str, other: &str, redis: &RedisSettings) -> String 
     )
 }
 
+fn two_stores_error(region: &str, one: &RedisSettings, other: &RedisSettings) -> String {
+    format!(
+        "region {region} has two stores, {} and {}\n  write: --region-store {region}=URL once",
+        one.address, other.address
+    )
+}
+
 /// Reads a URL, or a mapping with a URL, credentials and certificates.
 fn read_entry(name: &str, field: &Field<'_>) -> Option<RegionStoreEntry> {
     let region = read_region_name(name, field);
@@ -203,6 +212,13 @@ impl FromStr for RegionStoreEntry {
                 hint: "NAME=URL, such as `us=redis://redis.us.example:6379`",
             });
         };
+        if url.matches("://").count() > 1 {
+            return Err(ValueError {
+                message: "this entry has more than one URL".to_owned(),
+                hint: "--region-store once for each region; separate the entries of \
+                       TIDEGATE_REGION_STORE with `;`",
+            });
+        }
         let store =
             PartialStoreSettings { store: Some(url.parse()?), ..PartialStoreSettings::default() };
         Ok(Self { region: value::parse_region(region)?, store })
@@ -232,10 +248,16 @@ mod tests {
         let us = ["us=redis://us"];
         for (entries, region, own, expected) in [
             (&us[..], None, "redis://eu", "write: --region NAME"),
-            (&us, Some("us"), "redis://eu", "write: only other regions"),
-            (&us, Some("eu"), "memory", "the store of region eu"),
+            (&us, Some("eu"), "memory", "--store redis://HOST:6379, the store of region eu"),
+            (&us, Some("us"), "memory", "--store redis://us:6379, the store of region us"),
             (&us, Some("eu"), "redis://us", "region us has the same store as this node"),
             (&["us=memory"], Some("eu"), "redis://eu", "write: --region-store us=redis://"),
+            (
+                &["us=redis://a", "us=redis://b"],
+                Some("eu"),
+                "redis://eu",
+                "region us has two stores, redis://a:6379 and redis://b:6379",
+            ),
             (
                 &["us=redis://a:x@h", "ap=redis://h"],
                 Some("eu"),
@@ -254,6 +276,7 @@ mod tests {
             ("redis://h", "the name of the region is missing"),
             ("u s=redis://h", "not the name of a region"),
             ("us=http://h", "unknown store type"),
+            ("us=redis://h,ap=redis://i", "separate the entries of TIDEGATE_REGION_STORE with `;`"),
         ] {
             let error = text.parse::<RegionStoreEntry>().expect_err(text).to_string();
             assert!(error.contains(expected), "{error}");
@@ -267,6 +290,22 @@ mod tests {
         let checked = merged.check(Some("eu"), &store("redis://eu/0")).unwrap();
         let urls: Vec<_> = checked.iter().map(|it| it.redis.address.to_string()).collect();
         assert_eq!(urls, ["redis://flag:6379", "redis://ap:6379"]);
+    }
+
+    #[test]
+    fn entry_of_own_region_is_ignored() {
+        let all = || stores(&["eu=redis://eu", "us=redis://us", "ap=redis://ap"]);
+        for (region, own, expected) in
+            [("eu", "redis://eu", ["us", "ap"]), ("us", "redis://10.0.0.1", ["eu", "ap"])]
+        {
+            let checked = all().check(Some(region), &store(own)).unwrap();
+            let regions: Vec<_> = checked.iter().map(|it| it.region.as_str()).collect();
+            assert_eq!(regions, expected, "{region}");
+        }
+        // Its password file exists only on the nodes of that region.
+        let mut own = stores(&["eu=redis://eu"]);
+        own.stores[0].store.store_password_file = Some("/no".into());
+        assert!(own.check(Some("eu"), &store("redis://eu")).unwrap().is_empty());
     }
 
     #[test]

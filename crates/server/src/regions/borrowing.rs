@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::time::Micros;
-use tidegate_limiter::BorrowReport;
+use tidegate_limiter::{BorrowBatch, BorrowReport};
 use tidegate_rules::{RegionalLimit, Rule, RuleSet};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -17,7 +17,7 @@ use crate::clock;
 const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Asks the store of one region for what the node needs, as often as the rules say. A batch does
-/// not wait for the one before, so that a slow region delays nothing.
+/// not wait for the one before, unless the region has as many questions as it answers in time.
 pub(super) async fn borrow_from(
     limiter: SharedLimiter,
     links: Arc<RegionLinks>,
@@ -38,30 +38,50 @@ pub(super) async fn borrow_from(
         let usable = links.may_borrow_from(&link);
         limiter.set_lender_usable(&link.region, usable);
         if usable {
-            spawn_batches(&limiter, &link, &mut batches);
+            spawn_batches(&limiter, &links, &link, &mut batches);
         }
     }
 }
 
-/// Returns what is left of borrowed units. The caller has retired the leases and limits the time.
+/// Returns what is left of borrowed units, and reports all of them. The caller has retired the
+/// leases and limits the time.
 pub(crate) async fn return_borrowed(limiter: &SharedLimiter, links: &RegionLinks) {
     let mut batches = JoinSet::new();
     for link in links.iter().filter(|link| links.may_borrow_from(link)) {
-        spawn_batches(limiter, link, &mut batches);
+        while let Some(batch) = limiter.pop_borrow_batch(&link.region) {
+            let (limiter, link) = (Arc::clone(limiter), Arc::clone(link));
+            batches.spawn(async move { run_batch(&limiter, &link, batch).await });
+        }
     }
     batches.join_all().await;
+    links.report_loans(limiter).await;
 }
 
-fn spawn_batches(limiter: &SharedLimiter, link: &Arc<RegionLink>, batches: &mut JoinSet<()>) {
+/// Sends what is due. A batch is followed by the questions that had to wait for it.
+fn spawn_batches(
+    limiter: &SharedLimiter,
+    links: &Arc<RegionLinks>,
+    link: &Arc<RegionLink>,
+    batches: &mut JoinSet<()>,
+) {
     while let Some(batch) = limiter.pop_borrow_batch(&link.region) {
-        let (limiter, link) = (Arc::clone(limiter), Arc::clone(link));
+        let (limiter, links, link) = (Arc::clone(limiter), Arc::clone(links), Arc::clone(link));
         batches.spawn(async move {
-            let started = clock::now();
-            let report = limiter.run_borrow_batch(batch, &link.store).await;
-            if report != BorrowReport::default() {
-                link.exchanges.record(&link.region, &report, started.elapsed());
+            let mut next = Some(batch);
+            while let Some(batch) = next {
+                run_batch(&limiter, &link, batch).await;
+                let may_continue = links.may_borrow_from(&link);
+                next = may_continue.then(|| limiter.pop_full_borrow_batch(&link.region)).flatten();
             }
         });
+    }
+}
+
+async fn run_batch(limiter: &SharedLimiter, link: &RegionLink, batch: BorrowBatch) {
+    let started = clock::now();
+    let report = limiter.run_borrow_batch(batch, &link.store).await;
+    if report != BorrowReport::default() {
+        link.exchanges.record(&link.region, &report, started.elapsed());
     }
 }
 

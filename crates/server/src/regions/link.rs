@@ -9,6 +9,7 @@ use tidegate_redis::{RedisOptions, RedisStore, RegionMarker, StoreEvent, StoreOb
 use tokio::sync::Notify;
 
 use super::exchange_metrics::ExchangeMetrics;
+use super::loans::ReportedLoans;
 use crate::config::RegionStoreSettings;
 use crate::store;
 use crate::telemetry::RegionEvent;
@@ -16,7 +17,8 @@ use crate::telemetry::RegionEvent;
 /// Deadline of calls until a rule with `borrow` sets one.
 const INITIAL_DEADLINE: Duration = Duration::from_millis(250);
 
-/// The most calls in flight: at a round trip of 150 ms, two would ask for too few counters.
+/// The most calls in flight: together they carry all questions that the limiter has in flight. At a
+/// round trip of 150 ms, two calls would ask for too few counters.
 const MAX_CALLS: usize = 8;
 
 /// The store of another region.
@@ -27,6 +29,8 @@ pub(crate) struct RegionLink {
     /// The store's address for people; never contains a password.
     pub(crate) address: String,
     pub(crate) exchanges: ExchangeMetrics,
+    /// What this node reported that it borrowed there.
+    pub(super) reported: Mutex<ReportedLoans>,
     /// The marker that the store must have.
     expected: RegionMarker,
     checked: Arc<CheckedMarker>,
@@ -95,7 +99,8 @@ impl RegionLink {
             ..store::options(&settings.redis)
         };
         let (store, address) = (RedisStore::start(&options), settings.redis.address.to_string());
-        Self { region, store, address, exchanges: ExchangeMetrics::default(), expected, checked }
+        let (exchanges, reported) = (ExchangeMetrics::default(), Mutex::default());
+        Self { region, store, address, exchanges, reported, expected, checked }
     }
 
     /// The state of the region as users see it.

@@ -58,6 +58,6 @@ impl RegionLinks {
     /// Whether the node may take units from a region. It may not if its own store is marked as
     /// that of another region, because its share would then be counted in two places.
     pub(crate) fn may_borrow_from(&self, link: &RegionLink) -> bool {
-        !self.own_store_taken.load(Ordering::Relaxed) && link.is_usable()
+        !self.is_own_store_taken() && link.is_usable()
     }
 }

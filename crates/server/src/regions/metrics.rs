@@ -1,4 +1,4 @@
-//! Metrics of borrowing in `/metrics`; none without stores of other regions.
+//! Metrics of borrowing and lending in `/metrics`; none on a node without a region.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use tidegate_core::store::Store;
 use tidegate_limiter::{BorrowStats, BorrowedUnits, Limiter};
 use tidegate_telemetry::{Exposition, MetricKind, MetricUnit, MetricsExporter};
 
+use super::loans::{LentUnits, RegionLoans};
 use super::{RegionLinks, RegionState};
 
 /// Exports metrics of borrowing.
@@ -17,6 +18,7 @@ pub(crate) struct RegionMetrics<S, L> {
 
 impl<S: Store, L: Store> MetricsExporter for RegionMetrics<S, L> {
     fn export(&self, to: &mut Exposition) {
+        export_loans(&self.links.lent_units(), to);
         let Some(stats) = self.limiter.borrow_stats() else { return };
         self.links.export(to);
         export_units(&stats, to);
@@ -44,6 +46,26 @@ impl RegionLinks {
             let counters = link.exchanges.counters();
             to.histogram(&[("region", &link.region)], &counters, MetricUnit::One);
         }
+    }
+}
+
+/// Every node of a region reads the same numbers.
+fn export_loans(lent: &RegionLoans, to: &mut Exposition) {
+    let mut sums: BTreeMap<&str, LentUnits> = BTreeMap::new();
+    for (region, units) in lent.values().flatten() {
+        let sum = sums.entry(region).or_default();
+        sum.granted = sum.granted.saturating_add(units.granted);
+        sum.returned = sum.returned.saturating_add(units.returned);
+    }
+    if sums.is_empty() {
+        return;
+    }
+    let help = "Units of this region's share that nodes of another region borrowed and returned, \
+                as they reported. All nodes of the lending region export the same numbers.";
+    to.family("tidegate_region_units_lent", MetricKind::Counter, help);
+    for (region, LentUnits { granted, returned }) in sums {
+        to.sample("_total", &[("region", region), ("event", "granted")], granted);
+        to.sample("_total", &[("region", region), ("event", "returned")], returned);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Shows users from which regions nothing is borrowed, and why.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_core::store::Store;
@@ -58,7 +57,7 @@ impl RegionLinks {
 
     /// What an operator has to correct before this node borrows.
     fn error(&self) -> Option<String> {
-        if self.own_store_taken.load(Ordering::Relaxed) {
+        if self.is_own_store_taken() {
             return Some("--store is marked as the store of another region".to_owned());
         }
         let error = |link: &Arc<RegionLink>| match link.state() {

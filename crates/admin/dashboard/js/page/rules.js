@@ -97,14 +97,17 @@ function links(readOnly) {
 /** How a rule counts, its bound, and what this node holds; `update` refreshes the last. */
 function counting({ id, consistency: { mode, description, bound, node, regions } }) {
   const held = h("dd");
-  const borrowed = h("dd");
+  const [borrowed, lent] = [h("dd"), h("dd")];
   const element = h("dl", { class: "facts" }, h("dt", null, "Counted"), h("dd", null, untrusted(description)),
     h("dt", null, "Bound"), h("dd", null, untrusted(bound)),
     regions ? [h("dt", null, "Share"), h("dd", null, untrusted(shares(regions)))] : null,
-    regions?.borrow ? [h("dt", null, "Borrowed"), borrowed] : null,
+    regions?.borrow ? [h("dt", null, "Borrowed"), borrowed, h("dt", null, "Lent"), lent] : null,
     node ? [h("dt", null, "This node"), held] : null);
   const update = (holdings, others) => {
-    if (regions?.borrow) say(borrowed, lent(regions.borrow, others, id));
+    if (regions?.borrow) {
+      say(borrowed, describeBorrowed(regions.borrow, others, id));
+      say(lent, describeLent(others, id));
+    }
     if (!node) return;
     const now = holdings ? holdings.rules[id] ?? { counters: 0, units: 0 } : node;
     say(held, `${keys(now.counters)}, ${units(now.units)} ${mode === "leased" ? "to spend" : "not reported yet"}`);
@@ -113,17 +116,24 @@ function counting({ id, consistency: { mode, description, bound, node, regions }
 }
 
 /** The share of this region and those of the others. */
-function shares({ region, shares: all, max_in_window: most }) {
+function shares({ region, shares: all }) {
   const others = Object.entries(all).map(([name, share]) => `${name} ${share}`).join(", ");
-  return `${all[region]} in region ${region} (${others}); at most ${count(most)} in all regions`;
+  return `${all[region]} in region ${region} (${others})`;
 }
 
 /** What this node has of other regions, and which of them lend now. */
-function lent(borrow, others, id) {
+function describeBorrowed(borrow, others, id) {
   const now = others?.rules[id] ?? { held: 0, spent: 0, refused_with_room: 0 };
   const state = (name) => others?.lenders.find((one) => one.region === name)?.state ?? "no store";
   const from = borrow.lenders.map(({ region }) => `${region} ${state(region)}`).join(", ") || "no other region";
-  return `from ${from}; ${units(now.held)} held, ${units(now.spent)} spent, ${count(now.refused_with_room)} refused while another region had room`;
+  return `from ${from}; by this node: ${units(now.held)} held, ${units(now.spent)} spent, ${count(now.refused_with_room)} refused while another region had room`;
+}
+
+/** What the nodes of other regions borrowed of this region's share, as they reported. */
+function describeLent(others, id) {
+  const lent = Object.entries(others?.rules[id]?.lent ?? {}).filter(([, { granted }]) => granted > 0);
+  const by = lent.map(([region, { granted, returned }]) => `to ${region} ${units(granted)}, of which ${count(returned)} returned`);
+  return by.join("; ") || "nothing yet";
 }
 
 function card(entry, counted, confirmSwitch, readOnly) {

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use tidegate_core::key::Secret;
-use tidegate_redis::{
-    FindingSeverity, LatencySummary, RedisOptions, RedisStore, StoreDiagnosis, StoreFinding,
-};
+use tidegate_redis::{FindingSeverity, RedisOptions, RedisStore, StoreDiagnosis, StoreFinding};
 use tidegate_rules::{Rule, RuleSet};
 use tidegate_server::config::{RedisSettings, RegionStoreSettings};
 use tidegate_server::regions::{MarkerProblem, compare_markers, region_marker, rule_notices};
 use tidegate_server::store;
+
+use super::lending::RegionDistance;
 
 /// How long to wait for a connection, and for replies: what matters here is how long they take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -67,10 +67,9 @@ impl RegionExaminer<'_> {
                 );
             }
         }
-        let slowest = diagnosis.servers.iter().map(|server| server.round_trip).max_by_key(p50);
-        if let Some(round_trip) = slowest {
+        if let Some(distance) = RegionDistance::measured(region, &diagnosis.servers) {
             diagnosis.findings.extend(self.marker_finding(store).await);
-            diagnosis.findings.extend(self.distance_finding(region, p50(&round_trip)));
+            diagnosis.findings.extend(self.distance_finding(&distance));
         }
         for found in &mut diagnosis.findings {
             found.server = match found.server.is_empty() {
@@ -103,13 +102,14 @@ impl RegionExaminer<'_> {
     }
 
     /// Warns if units that are borrowed arrive too late to be of much use.
-    fn distance_finding(&self, region: &str, round_trip: Duration) -> Option<StoreFinding> {
+    fn distance_finding(&self, distance: &RegionDistance) -> Option<StoreFinding> {
+        let RegionDistance { region, round_trip } = distance;
         let has_share = |rule: &&Rule| {
             rule.regional().is_some_and(|regional| regional.shares().share(region).is_some())
         };
         let late = self.rules?.rules().iter().filter(has_share).find_map(|rule| {
             let terms = rule.regional()?.shares().borrow_terms()?;
-            let needed = round_trip + Duration::from(terms.every);
+            let needed = *round_trip + Duration::from(terms.every);
             (needed > Duration::from(terms.ttl) / 2).then_some((rule, terms, needed))
         });
         let (rule, terms, needed) = late?;
@@ -126,8 +126,4 @@ impl RegionExaminer<'_> {
             advice: format!("`borrow: {{ ttl: {}ms }}` or longer", 2 * needed.as_millis()),
         })
     }
-}
-
-const fn p50(latency: &LatencySummary) -> Duration {
-    latency.p50
 }

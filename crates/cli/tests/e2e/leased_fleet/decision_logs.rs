@@ -19,8 +19,6 @@ pub(crate) struct DecisionLogs {
     files: Vec<LogFile>,
     pub(crate) ledgers: BTreeMap<&'static str, ObservedLedger>,
     answered: BTreeMap<String, u64>,
-    /// How long decisions took, in microseconds.
-    pub(crate) took_us: Vec<u64>,
 }
 
 impl DecisionLogs {
@@ -30,7 +28,6 @@ impl DecisionLogs {
             files: paths.iter().map(open).collect(),
             ledgers: rules.iter().map(|rule| (rule.id, ObservedLedger::new(rule))).collect(),
             answered: BTreeMap::new(),
-            took_us: Vec::new(),
         }
     }
 
@@ -49,11 +46,7 @@ impl DecisionLogs {
         }
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let line: Value = serde_json::from_slice(line).unwrap();
-            if line["target"] != "tidegate::decision" {
-                continue;
-            }
-            self.took_us.push(line["took_us"].as_u64().unwrap());
-            if line["message"] == "allowed" {
+            if line["target"] == "tidegate::decision" && line["message"] == "allowed" {
                 self.admit(&line);
             }
         }

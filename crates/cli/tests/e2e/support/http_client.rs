@@ -1,8 +1,9 @@
 //! An HTTP/1.1 client on one persistent connection, which sends bytes unchanged.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 
+use rustix::net::{AddressFamily, SocketType};
 use serde_json::{Value, json};
 
 /// A persistent connection to a server.
@@ -26,7 +27,18 @@ impl HttpTestClient {
 
     /// Like `connect`, for a server that may be down.
     pub fn try_connect(address: &str) -> io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
+        Self::from_stream(TcpStream::connect(address)?, address)
+    }
+
+    /// Connects from another address of this machine, such as 127.0.1.1.
+    pub fn connect_from(source: IpAddr, address: &str) -> Self {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddr::new(source, 0)).unwrap();
+        rustix::net::connect(&socket, &address.parse::<SocketAddr>().unwrap()).unwrap();
+        Self::from_stream(TcpStream::from(socket), address).unwrap()
+    }
+
+    fn from_stream(stream: TcpStream, address: &str) -> io::Result<Self> {
         stream.set_read_timeout(Some(super::TEST_TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream: BufReader::new(stream), address: address.to_owned() })

@@ -1,7 +1,5 @@
 //! Laws of borrowing on random histories, with core as the stores of the lenders, and examples.
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::key::{Fingerprint, Key, Secret};
@@ -10,6 +8,7 @@ use tidegate_rules::{Document, RuleSet};
 use tidegate_testkit::property::{cases, check_property};
 use tidegate_testkit::state_table::StateTable;
 
+use super::super::grant_accounts::GrantAccounts;
 use super::super::lenders::Lenders;
 use super::*;
 
@@ -57,14 +56,6 @@ struct AskedGrant {
     at: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct GrantAccount {
-    asked_at: u64,
-    granted: u64,
-    spent: u64,
-    returned: u64,
-}
-
 /// A node that borrows from two regions, whose clocks differ from its own by a constant.
 struct BorrowFixture {
     borrow: CounterBorrow,
@@ -72,8 +63,7 @@ struct BorrowFixture {
     lenders: Vec<LenderFixture>,
     now: u64,
     /// By region and date.
-    grants: BTreeMap<(usize, Timestamp), GrantAccount>,
-    spent: Vec<(u64, UnitOrigin)>,
+    grants: GrantAccounts<(usize, Timestamp)>,
     totals: BorrowedUnits,
 }
 
@@ -107,8 +97,7 @@ impl BorrowFixture {
             ids: vec![id("us"), id("ap")],
             lenders: vec![LenderFixture::default(), LenderFixture::default()],
             now,
-            grants: BTreeMap::new(),
-            spent: Vec::new(),
+            grants: GrantAccounts::new(TTL),
             totals: BorrowedUnits::default(),
         }
     }
@@ -122,20 +111,22 @@ impl BorrowFixture {
         match step {
             BorrowStep::Take(cost) => {
                 if let Some(origin) = self.borrow.take(cost, now) {
-                    self.spend(cost, origin)?;
+                    self.grants.spend(self.grant_of(origin), cost, self.now)?;
                 }
             }
             BorrowStep::Round => _ = self.borrow.plan_round(2, |_| true, now),
             BorrowStep::Ask(lender) => self.ask(lender % 2),
             BorrowStep::Process(lender) => self.process(lender % 2)?,
             BorrowStep::Answer { lender, is_lost } => self.answer(lender % 2, is_lost),
-            BorrowStep::GiveBack(index) if !self.spent.is_empty() => {
-                let (cost, origin) = self.spent.swap_remove(index % self.spent.len());
-                if self.borrow.give_back(cost, origin, now) {
-                    self.account(origin).spent -= cost;
+            BorrowStep::GiveBack(index) => {
+                if let Some((cost, grant)) = self.grants.pick_spent(index) {
+                    let (lender, granted_at) = grant;
+                    let origin = UnitOrigin { granted_at, lender: Some(self.ids[lender]) };
+                    if self.borrow.give_back(cost, origin, now) {
+                        self.grants.give_back(grant, cost);
+                    }
                 }
             }
-            BorrowStep::GiveBack(_) => {}
             BorrowStep::Sweep => _ = self.borrow.sweep(now),
             BorrowStep::Retire => self.borrow.retire(now),
             BorrowStep::Wait(parts) => self.now += TTL / 50 * parts,
@@ -152,7 +143,7 @@ impl BorrowFixture {
 
     fn process(&mut self, at: usize) -> Result<(), TestCaseError> {
         // No two grants have the same date.
-        let now = Timestamp::from_micros(CLOCK_OFFSET + self.now + self.grants.len() as u64);
+        let now = Timestamp::from_micros(CLOCK_OFFSET + self.now + self.grants.count());
         let lender = &mut self.lenders[at];
         let Some(asked) = lender.asked.filter(|_| lender.answer.is_none()) else { return Ok(()) };
         let charge = Charge::plain(KEY, &asked.policy, 1);
@@ -160,12 +151,7 @@ impl BorrowFixture {
         lender.answer = Some(reading);
         let kept = asked.policy.limit() / 2;
         prop_assert!(reading.granted == 0 || reading.remaining >= kept, "lends what it keeps");
-        let account = self.grants.entry((at, now)).or_default();
-        *account = GrantAccount {
-            asked_at: asked.at,
-            granted: reading.granted.into(),
-            ..GrantAccount::default()
-        };
+        self.grants.grant((at, now), asked.at, reading.granted.into());
         Ok(())
     }
 
@@ -179,40 +165,33 @@ impl BorrowFixture {
         }
     }
 
-    fn spend(&mut self, cost: u64, origin: UnitOrigin) -> Result<(), TestCaseError> {
-        let now = self.now;
-        let account = self.account(origin);
-        account.spent += cost;
-        prop_assert!(now < account.asked_at + TTL, "spent too late: {account:?} at {now}");
-        prop_assert!(account.spent + account.returned <= account.granted, "{account:?}");
-        self.spent.push((cost, origin));
-        Ok(())
-    }
-
     fn check(&mut self) -> Result<(), TestCaseError> {
         for (lender, UnspentUnits { units, origin }, _) in self.borrow.take_unspent() {
-            self.borrow.count_returned(units, lender);
-            let account = self.account(origin);
-            account.returned += units;
-            prop_assert!(account.spent + account.returned <= account.granted, "{account:?}");
+            self.borrow.count_returned(units, lender, self.at());
+            self.grants.return_units(self.grant_of(origin), units)?;
         }
         let totals = self.borrow.take_totals().1;
         totals.iter().for_each(|(_, units)| self.totals.add(units));
-        let spent: u64 = self.grants.values().map(|account| account.spent).sum();
         let counted = BorrowedUnits { held: self.borrow.units_left(), ..self.totals };
-        prop_assert_eq!(counted.spent(), spent, "{:?}", counted);
+        prop_assert_eq!(counted.spent(), self.grants.total_spent(), "{:?}", counted);
         Ok(())
     }
 
-    fn account(&mut self, origin: UnitOrigin) -> &mut GrantAccount {
+    /// What identifies a grant: the region and the date.
+    fn grant_of(&self, origin: UnitOrigin) -> (usize, Timestamp) {
         let at = self.ids.iter().position(|id| Some(*id) == origin.lender).unwrap();
-        self.grants.entry((at, origin.granted_at)).or_default()
+        (at, origin.granted_at)
     }
 
     /// Takes units until none is held, this many times in a row.
     fn refuse(&mut self, times: u64) {
         let refused = (0..times).filter(|_| self.borrow.take(1, self.at()).is_none());
         assert_eq!(refused.count() as u64, times);
+    }
+
+    /// Takes units until none is held.
+    fn refuse_until_none_is_held(&mut self) {
+        while self.borrow.take(1, self.at()).is_some() {}
     }
 
     fn plan(&mut self) -> Vec<usize> {
@@ -287,9 +266,12 @@ fn round_asks_for_what_is_not_held_or_expected() {
     let mut node = BorrowFixture::new(LIMIT);
     node.refuse(9);
     assert_eq!(node.plan(), [0]);
+    node.ask(0);
     node.now += EVERY;
     assert_eq!(node.plan(), [0; 0], "the answer is expected to suffice");
-    assert_eq!(node.exchange(0), 10);
+    node.process(0).unwrap();
+    node.answer(0, false);
+    assert_eq!(node.borrow.units_left(), 10);
     node.now += EVERY;
     assert_eq!(node.plan(), [0; 0], "what it holds suffices");
 }
@@ -387,4 +369,86 @@ fn late_answer_is_not_spent() {
     assert_eq!(node.borrow.units_left(), 0);
     node.check().unwrap();
     assert_eq!((node.totals.granted, node.totals.expired), (10, 10));
+}
+
+/// The questions of many other counters go first. Meanwhile the counter asks elsewhere.
+#[test]
+fn question_that_waits_is_not_expected_to_be_answered() {
+    let mut node = BorrowFixture::new(LIMIT);
+    node.refuse(9);
+    assert_eq!(node.plan(), [0]);
+    node.now += EVERY;
+    node.refuse(1);
+    assert_eq!(node.plan(), [1], "the first region was not asked yet");
+    assert_eq!(node.exchange(1), 11);
+    for _ in 0..10 {
+        node.now += EVERY;
+        node.refuse_until_none_is_held();
+        assert!(!node.plan().contains(&0), "it waits in the queue already");
+    }
+    assert!(node.exchange(0) > 0, "it asks for what is needed by now");
+}
+
+#[test]
+fn question_that_does_not_fit_is_planned_again() {
+    let mut node = BorrowFixture::new(LIMIT);
+    node.refuse(9);
+    assert_eq!(node.plan(), [0]);
+    node.borrow.cancel_plan(node.ids[0]);
+    assert_eq!(node.exchange(0), 0, "it is not asked");
+    node.now += EVERY;
+    assert_eq!(node.plan(), [0]);
+}
+
+/// A quarter of the room if the counter may ask again at once, all of it after a whole `ttl`.
+#[test]
+fn counter_that_asks_seldom_takes_more() {
+    for (passed, part) in [(EVERY, 4), (TTL, 1)] {
+        let mut node = BorrowFixture::new("100/s burst 200");
+        node.refuse(99);
+        node.plan();
+        assert_eq!(node.exchange(0), 5, "of 23 that it lends to two nodes");
+        node.now += passed;
+        node.refuse_until_none_is_held();
+        node.refuse(99);
+        node.plan();
+        node.ask(0);
+        assert_eq!(node.lenders[0].asked.unwrap().terms.part, part, "after {passed} µs");
+    }
+}
+
+/// Units of a window that went back can be lent again, also if the store answers a question that
+/// it processed before.
+#[test]
+fn returned_units_of_window_are_asked_for_again() {
+    for is_asking in [false, true] {
+        let mut node = BorrowFixture::new("1000/60s using fixed_window");
+        node.refuse(200);
+        assert_eq!(node.plan(), [0, 1]);
+        // All that the region lends: it keeps 150 of 300.
+        node.borrow.lenders[0].pending.as_mut().unwrap().terms.part = 1;
+        let mut granted = 0;
+        while node.borrow.lenders[0].room(node.at()) > 0 {
+            granted += node.exchange(0);
+            node.now += EVERY;
+            node.refuse_until_none_is_held();
+            node.refuse(200);
+            node.borrow.lenders[1].pending = None;
+            node.plan();
+        }
+        assert_eq!(granted, 150);
+        node.borrow.lenders[0].take_plan();
+        let now = node.at();
+        if is_asking {
+            // Its answer shows no room.
+            let terms = node.borrow.terms;
+            node.borrow.lenders[0].plan(9, 1, &terms, now);
+            node.ask(0);
+            node.process(0).unwrap();
+        }
+        node.borrow.count_returned(30, node.ids[0], now);
+        node.answer(0, false);
+        assert_eq!(node.borrow.lenders[0].room(node.at()), 30, "{is_asking}");
+        assert!(is_asking || node.borrow.lenders[0].may_be_asked(node.at()));
+    }
 }

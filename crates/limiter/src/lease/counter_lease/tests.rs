@@ -2,8 +2,6 @@
 
 mod machine;
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use tidegate_core::key::{Fingerprint, Key};
@@ -15,6 +13,7 @@ use tidegate_testkit::property::{cases, check_property};
 use tidegate_testkit::quotas;
 use tidegate_testkit::state_table::StateTable;
 
+use super::super::grant_accounts::GrantAccounts;
 use super::*;
 
 const KEY: Key<'static> = Key::without_namespace("lease", Fingerprint { hi: 1, lo: 2 });
@@ -45,17 +44,8 @@ struct NodeFixture {
     table: StateTable,
     now: u64,
     answer: Option<(u64, Reading)>,
-    /// By date: when it was asked for, what was granted, spent and returned.
-    grants: BTreeMap<Timestamp, GrantAccount>,
-    spent: Vec<(u64, Timestamp)>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct GrantAccount {
-    asked_at: u64,
-    granted: u64,
-    spent: u64,
-    returned: u64,
+    /// By date.
+    grants: GrantAccounts<Timestamp>,
 }
 
 const TTL: u64 = 32_000;
@@ -66,8 +56,8 @@ impl NodeFixture {
         let now = 1_000_000;
         let (ttl, at) = (Micros::new(TTL), Timestamp::from_micros(now));
         let lease = CounterLease::new(policy, ttl, BugSwitch::default(), HOT_REQUESTS, 0, at);
-        let (table, grants) = (StateTable::default(), BTreeMap::new());
-        Self { policy, lease, table, now, answer: None, grants, spent: Vec::new() }
+        let (table, grants) = (StateTable::default(), GrantAccounts::new(TTL));
+        Self { policy, lease, table, now, answer: None, grants }
     }
 
     fn apply(&mut self, step: NodeStep) -> Result<(), TestCaseError> {
@@ -75,7 +65,7 @@ impl NodeFixture {
         match step {
             NodeStep::Take(cost) => {
                 if let Take::Spent(granted_at) = self.lease.take(cost, 2, now) {
-                    self.spend(cost, granted_at)?;
+                    self.grants.spend(granted_at, cost, self.now)?;
                 }
             }
             NodeStep::Process => self.process(),
@@ -84,13 +74,13 @@ impl NodeFixture {
                 let answer = self.answer.take().filter(|_| !is_lost).map(|(_, reading)| reading);
                 self.lease.on_answer(number.unwrap_or(0), answer, now);
             }
-            NodeStep::GiveBack(index) if !self.spent.is_empty() => {
-                let (cost, granted_at) = self.spent.swap_remove(index % self.spent.len());
-                if self.lease.give_back(cost, granted_at, now) {
-                    self.account(granted_at).spent -= cost;
+            NodeStep::GiveBack(index) => {
+                if let Some((cost, granted_at)) = self.grants.pick_spent(index)
+                    && self.lease.give_back(cost, granted_at, now)
+                {
+                    self.grants.give_back(granted_at, cost);
                 }
             }
-            NodeStep::GiveBack(_) => {}
             NodeStep::Sweep => _ = self.lease.sweep(now),
             NodeStep::Retire => self.lease.retire(now),
             NodeStep::Wait(parts) => self.now += TTL / 32 * parts,
@@ -104,36 +94,18 @@ impl NodeFixture {
             return;
         }
         // The store's time differs, and no two grants have the same date.
-        let now = Timestamp::from_micros(CLOCK_OFFSET + self.now + self.grants.len() as u64);
+        let now = Timestamp::from_micros(CLOCK_OFFSET + self.now + self.grants.count());
         let charge = Charge::plain(KEY, &self.policy, question.least);
         let reading = self.table.apply_one(Op::Grant(question.terms), &charge, now);
-        let (asked_at, granted) = (question.asked_at.as_micros(), reading.granted.into());
-        self.grants.insert(now, GrantAccount { asked_at, granted, ..GrantAccount::default() });
+        self.grants.grant(now, question.asked_at.as_micros(), reading.granted.into());
         self.answer = Some((question.number, reading));
-    }
-
-    fn spend(&mut self, cost: u64, granted_at: Timestamp) -> Result<(), TestCaseError> {
-        let now = self.now;
-        let account = self.account(granted_at);
-        account.spent += cost;
-        prop_assert!(now < account.asked_at + TTL, "spent too late: {account:?} at {now}");
-        prop_assert!(account.spent + account.returned <= account.granted, "{account:?}");
-        self.spent.push((cost, granted_at));
-        Ok(())
     }
 
     fn check_returns(&mut self) -> Result<(), TestCaseError> {
         for UnspentUnits { units, origin } in self.lease.take_unspent() {
-            let UnitOrigin { granted_at, .. } = origin;
-            let account = self.account(granted_at);
-            account.returned += units;
-            prop_assert!(account.spent + account.returned <= account.granted, "{account:?}");
+            self.grants.return_units(origin.granted_at, units)?;
         }
         Ok(())
-    }
-
-    fn account(&mut self, granted_at: Timestamp) -> &mut GrantAccount {
-        self.grants.entry(granted_at).or_default()
     }
 }
 

@@ -94,13 +94,13 @@ pub(super) struct LiveProcess {
     pub(super) regions: Option<LiveRegions>,
 }
 
-/// The stores of other regions, and what the node borrowed.
+/// The stores of other regions, and what was borrowed and lent.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct LiveRegions {
     pub(super) region: String,
     pub(super) lenders: Vec<LiveLender>,
     /// By rule ID.
-    pub(super) rules: BTreeMap<String, LiveBorrowing>,
+    pub(super) rules: BTreeMap<String, LiveDividedRule>,
 }
 
 /// The store of another region.
@@ -110,10 +110,25 @@ pub(super) struct LiveLender {
     pub(super) state: String,
 }
 
-/// Units of a rule that the node borrowed since the start of the server.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct LiveBorrowing {
+/// A rule that is divided among regions.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct LiveDividedRule {
+    /// The share of the node's region; missing in responses of earlier versions.
+    pub(super) share: Option<String>,
+    /// Units that the node borrowed since the start of the server.
+    pub(super) granted: u64,
+    /// Those of them that it spent on requests.
     pub(super) spent: u64,
+    /// What the node's region lent, by borrowing region; missing in responses of earlier versions.
+    #[serde(default)]
+    pub(super) lent: BTreeMap<String, LiveLentUnits>,
+}
+
+/// Units that the node's region lent to another one.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct LiveLentUnits {
+    pub(super) granted: u64,
+    pub(super) returned: u64,
 }
 
 /// The health of the server.
@@ -180,10 +195,23 @@ pub(super) struct LiveKey {
 }
 
 impl LiveTick {
-    /// Units of other regions that the node spent on a rule; `None` if it borrowed none.
-    pub(super) fn borrowed(&self, rule: &str) -> Option<u64> {
-        let regions = self.process.regions.as_ref()?;
-        regions.rules.get(rule).map(|borrowed| borrowed.spent)
+    /// How regions divide a rule, if they do.
+    pub(super) fn divided_rule(&self, rule: &str) -> Option<&LiveDividedRule> {
+        self.process.regions.as_ref()?.rules.get(rule)
+    }
+}
+
+impl LiveDividedRule {
+    /// Units of other regions that the node spent; `None` if it borrowed none.
+    pub(super) fn borrowed(&self) -> Option<u64> {
+        (self.granted > 0).then_some(self.spent)
+    }
+
+    /// Units that other regions borrowed and did not return; `None` if they borrowed none.
+    pub(super) fn lent(&self) -> Option<u64> {
+        let granted: u64 = self.lent.values().map(|units| units.granted).sum();
+        let returned: u64 = self.lent.values().map(|units| units.returned).sum();
+        (granted > 0).then(|| granted.saturating_sub(returned))
     }
 }
 

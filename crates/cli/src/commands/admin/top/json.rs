@@ -44,7 +44,9 @@ fn rule_json(row: &RuleActivity) -> Json {
         "used": row.used.map(from_thousandths),
         "scarce_share": row.near_limit.map(from_thousandths),
         "max_in_window": row.max_in_window,
+        "region_share": row.region_share,
         "borrowed": row.borrowed,
+        "lent": row.lent,
         "verdicts": {"allow": allow, "deny": deny, "shadow_deny": shadow_deny, "warn": warn, "ban": ban},
     })
 }

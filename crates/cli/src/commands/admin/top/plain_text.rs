@@ -60,6 +60,7 @@ fn join_parts(parts: impl Iterator<Item = String>) -> String {
 }
 
 fn rule_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
+    let rules = ViewState::default().visible_rules(snapshot);
     let head = [
         "rule",
         "mode",
@@ -71,8 +72,12 @@ fn rule_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
         "<10% left",
         "max/window",
     ];
-    let rows = ViewState::default().visible_rules(snapshot).into_iter().map(|rule| {
-        vec![
+    let of_regions = rules.iter().any(|rule| rule.region_share.is_some());
+    let regions = ["share", "borrowed", "lent"].into_iter().filter(|_| of_regions);
+    let head = head.into_iter().chain(regions).map(str::to_owned).collect();
+    let number = |number: Option<u64>| number.map_or_else(|| "–".to_owned(), format_count);
+    let rows = rules.into_iter().map(|rule| {
+        let mut row = vec![
             escape_unprintable(&rule.id),
             escape_unprintable(rule.mode_or_disabled()),
             escape_unprintable(&rule.consistency),
@@ -81,10 +86,15 @@ fn rule_rows(snapshot: &TopSnapshot) -> Vec<Vec<String>> {
             format_percent(rule.share),
             format_percent(rule.used),
             format_percent(rule.near_limit),
-            rule.max_in_window.map_or_else(|| "–".to_owned(), format_count),
-        ]
+            number(rule.max_in_window),
+        ];
+        if of_regions {
+            let share = escape_unprintable(rule.region_share.as_deref().unwrap_or("–"));
+            row.extend([share, number(rule.borrowed), number(rule.lent)]);
+        }
+        row
     });
-    std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect()
+    std::iter::once(head).chain(rows).collect()
 }
 
 fn key_rows(snapshot: &TopSnapshot, kind: &str) -> Vec<Vec<String>> {

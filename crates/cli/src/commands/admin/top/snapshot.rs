@@ -1,7 +1,9 @@
 //! Computes the numbers to show from the history: rates, shares, latencies and table rows. Text in
 //! it is not escaped; the code that draws or prints it must do that.
 
-use super::api_types::{LiveHistogram, LiveKey, LiveNode, LiveRule, LiveTick, VerdictTotals};
+use super::api_types::{
+    LiveDividedRule, LiveHistogram, LiveKey, LiveNode, LiveRule, LiveTick, VerdictTotals,
+};
 use super::formatting::{rate_per_second, share_permille};
 use super::history::{MAX_DELTAS, TickHistory};
 use super::tick_delta::{BANDS, TickDelta};
@@ -60,8 +62,12 @@ pub(super) struct RuleActivity {
     /// The share of decisions after which at most a tenth of the limit was left, in thousandths.
     pub(super) near_limit: Option<u64>,
     pub(super) max_in_window: Option<u64>,
+    /// The share of the limit that the node's region has, such as `50%`.
+    pub(super) region_share: Option<String>,
     /// Units of other regions spent since the start of the server; `None` if none were borrowed.
     pub(super) borrowed: Option<u64>,
+    /// Units that the node's region lent to others; `None` if it lent none.
+    pub(super) lent: Option<u64>,
     /// Rates of requests and refusals over time, oldest first, in thousandths per second.
     pub(super) trend: Vec<(u64, u64)>,
     /// Verdicts since the start of the server.
@@ -167,6 +173,7 @@ impl RuleActivity {
             let rate = |count| rate_per_second(count, delta.micros);
             trend.push((rate(of_rule.verdicts.decisions()), rate(of_rule.verdicts.refused())));
         }
+        let divided = history.newest().and_then(|tick| tick.divided_rule(&rule.id));
         let samples = headroom.count();
         let near_limit = headroom.bounds.iter().zip(&headroom.counts);
         let near_limit = near_limit
@@ -185,7 +192,9 @@ impl RuleActivity {
             used: share_permille(headroom.sum, samples * 100).map(|left| 1_000 - left),
             near_limit: share_permille(near_limit, samples),
             max_in_window: rule.max_in_window,
-            borrowed: history.newest().and_then(|tick| tick.borrowed(&rule.id)),
+            region_share: divided.and_then(|divided| divided.share.clone()),
+            borrowed: divided.and_then(LiveDividedRule::borrowed),
+            lent: divided.and_then(LiveDividedRule::lent),
             trend,
             since_start: rule.verdicts,
         }
@@ -194,7 +203,9 @@ impl RuleActivity {
 
 #[cfg(test)]
 mod tests {
-    use super::super::api_types::{LiveBreaker, LiveServers, OutcomeCount};
+    use super::super::api_types::{
+        LiveBreaker, LiveLentUnits, LiveRegions, LiveServers, OutcomeCount,
+    };
     use super::super::fixtures::{sample_rule, sample_tick};
     use super::*;
 
@@ -226,6 +237,40 @@ mod tests {
         assert_eq!((row.used, row.near_limit), (Some(875), Some(750)));
         assert_eq!(row.trend, [(2_000, 1_500)]);
         assert_eq!(row.since_start.decisions(), 5);
+    }
+
+    #[test]
+    fn divided_rule_shows_share_borrowed_and_lent() {
+        let mut history = two_tick_history();
+        let mut now = history.newest().unwrap().clone();
+        now.at_us += 1_000_000;
+        let divided = |lent: &[(&str, u64, u64)]| {
+            let units = |(region, granted, returned): &(&str, u64, u64)| {
+                ((*region).to_owned(), LiveLentUnits { granted: *granted, returned: *returned })
+            };
+            let share = Some("50%".to_owned());
+            let lent = lent.iter().map(units).collect();
+            LiveDividedRule { share, granted: 9, spent: 7, lent }
+        };
+        let row = |history: &TickHistory| {
+            let snapshot = TopSnapshot::from_history(history).unwrap();
+            let RuleActivity { region_share, borrowed, lent, .. } = snapshot.rules[0].clone();
+            (region_share, borrowed, lent)
+        };
+        assert_eq!(row(&history), (None, None, None));
+        let mut regions = LiveRegions {
+            region: "eu".to_owned(),
+            lenders: Vec::new(),
+            rules: [("a".to_owned(), divided(&[("us", 20, 5), ("ap", 3, 0)]))].into(),
+        };
+        now.process.regions = Some(regions.clone());
+        history.push_tick(now.clone());
+        assert_eq!(row(&history), (Some("50%".to_owned()), Some(7), Some(18)));
+        let unused = LiveDividedRule { granted: 0, spent: 0, ..divided(&[]) };
+        regions.rules.insert("a".to_owned(), unused);
+        (now.process.regions, now.at_us) = (Some(regions), now.at_us + 1_000_000);
+        history.push_tick(now);
+        assert_eq!(row(&history), (Some("50%".to_owned()), None, None));
     }
 
     #[test]

@@ -20,7 +20,9 @@ enum RuleColumn {
     Rule,
     Mode,
     Counted,
+    RegionShare,
     Borrowed,
+    Lent,
     Requests,
     Refused,
     Share,
@@ -31,15 +33,42 @@ enum RuleColumn {
 }
 
 use RuleColumn::{
-    Borrowed, Counted, Mode, NearLimit, PeakInWindow, Refused, Requests, Rule, Share, Trend, Used,
+    Borrowed, Counted, Lent, Mode, NearLimit, PeakInWindow, Refused, RegionShare, Requests, Rule,
+    Share, Trend, Used,
 };
 
-const COLUMN_ORDER: [RuleColumn; 11] =
-    [Rule, Mode, Counted, Borrowed, Requests, Refused, Share, Used, NearLimit, PeakInWindow, Trend];
+const COLUMN_ORDER: [RuleColumn; 13] = [
+    Rule,
+    Mode,
+    Counted,
+    RegionShare,
+    Borrowed,
+    Lent,
+    Requests,
+    Refused,
+    Share,
+    Used,
+    NearLimit,
+    PeakInWindow,
+    Trend,
+];
 
 /// The columns by priority: those at the end are omitted first if space is short.
-const COLUMN_PRIORITY: [RuleColumn; 11] =
-    [Rule, Requests, Refused, Mode, Share, Used, Counted, Borrowed, Trend, NearLimit, PeakInWindow];
+const COLUMN_PRIORITY: [RuleColumn; 13] = [
+    Rule,
+    Requests,
+    Refused,
+    Mode,
+    Share,
+    Used,
+    RegionShare,
+    Borrowed,
+    Lent,
+    Counted,
+    Trend,
+    NearLimit,
+    PeakInWindow,
+];
 
 /// Maximum width of the rule name.
 const MAX_NAME_WIDTH: usize = 32;
@@ -81,10 +110,14 @@ fn fit_columns(room: usize, rules: &[&RuleActivity]) -> ColumnWidths {
     let mut visible = Vec::new();
     // While the store decides all rules, the column says nothing.
     let all_exact = rules.iter().all(|rule| rule.consistency == EXACT);
+    let none_divided = rules.iter().all(|rule| rule.region_share.is_none());
     let none_borrowed = rules.iter().all(|rule| rule.borrowed.is_none());
+    let none_lent = rules.iter().all(|rule| rule.lent.is_none());
     let says_nothing = |column| match column {
         Counted => all_exact,
+        RegionShare => none_divided,
         Borrowed => none_borrowed,
+        Lent => none_lent,
         _ => false,
     };
     for column in COLUMN_PRIORITY.into_iter().filter(|column| !says_nothing(*column)) {
@@ -157,7 +190,9 @@ impl RuleColumn {
             Rule => "RULE",
             Mode => "MODE",
             Counted => "COUNTED",
+            RegionShare => "SHARE",
             Borrowed => "BORROWED",
+            Lent => "LENT",
             Requests => "REQ/S",
             Refused => "REFUSED/S",
             Share => "REFUSED",
@@ -173,7 +208,8 @@ impl RuleColumn {
         match self {
             Rule => 12,
             Mode => 8,
-            Counted => 7,
+            Counted | Lent => 7,
+            RegionShare => 6,
             Requests | Share | Borrowed => 8,
             Refused => 10,
             Used => 5,
@@ -185,9 +221,8 @@ impl RuleColumn {
     const fn alignment(self) -> CellAlignment {
         match self {
             Rule | Mode | Counted | Trend => CellAlignment::Left,
-            Borrowed | Requests | Refused | Share | Used | NearLimit | PeakInWindow => {
-                CellAlignment::Right
-            }
+            RegionShare | Borrowed | Lent | Requests | Refused | Share | Used | NearLimit
+            | PeakInWindow => CellAlignment::Right,
         }
     }
 
@@ -198,7 +233,9 @@ impl RuleColumn {
             Refused => Some(RuleSort::Refused),
             Share => Some(RuleSort::Share),
             Used => Some(RuleSort::Used),
-            Mode | Counted | Borrowed | NearLimit | PeakInWindow | Trend => None,
+            Mode | Counted | RegionShare | Borrowed | Lent | NearLimit | PeakInWindow | Trend => {
+                None
+            }
         }
     }
 
@@ -207,7 +244,9 @@ impl RuleColumn {
             Rule => rule.id.clone(),
             Mode => rule.mode_or_disabled().to_owned(),
             Counted => rule.consistency.clone(),
+            RegionShare => rule.region_share.clone().unwrap_or_else(|| "–".to_owned()),
             Borrowed => rule.borrowed.map_or_else(|| "–".to_owned(), format_count),
+            Lent => rule.lent.map_or_else(|| "–".to_owned(), format_count),
             Requests => format_rate(rule.requests),
             Refused => format_rate(rule.refused),
             Share => format_percent(rule.share),

@@ -118,6 +118,25 @@ fn local_decisions_are_shown_at_80_columns() {
 }
 
 #[test]
+fn share_borrowed_and_lent_fit_in_80_columns() {
+    let mut snapshot = sample_snapshot();
+    for rule in &mut snapshot.rules {
+        rule.consistency = "leased".to_owned();
+        (rule.region_share, rule.borrowed, rule.lent) = (Some("33.3%".to_owned()), Some(7), None);
+    }
+    snapshot.rules[0].lent = Some(12_345);
+    let (screen, _) = render_snapshot(&snapshot, 80, 24, &ViewState::default(), Palette::Plain);
+    let row = |name: &str, mode: &str| {
+        let line = screen.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        let cells = line.split(mode).nth(1).unwrap_or_default();
+        cells.split_whitespace().take(3).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row("RULE", "MODE"), ["SHARE", "BORROWED", "LENT"], "{screen}");
+    assert_eq!(row("all", "enforce"), ["33.3%", "7", "12345"], "{screen}");
+    assert_eq!(row("日", "enforce"), ["33.3%", "7", "–"], "{screen}");
+}
+
+#[test]
 fn legend_fits_in_80_columns() {
     let mut snapshot = sample_snapshot();
     for (bands, first, last) in [

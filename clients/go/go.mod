@@ -1,0 +1,3 @@
+module tidegate
+
+go 1.19
