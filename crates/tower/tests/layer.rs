@@ -308,6 +308,23 @@ async fn log_says_once_what_to_add() {
     assert_eq!(count_lines("identity: { api_key: { header: x-api-key } }"), 1);
 }
 
+/// Paths in a document are relative to its folder.
+#[test]
+fn key_file_is_read_beside_rules_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (rules, key) = (folder.path().join("rules.yaml"), folder.path().join("jwt.key"));
+    let identity = "user_id: { jwt: { key_file: jwt.key, algorithm: HS256 } }";
+    let document = format!(
+        "{{ identity: {{ {identity} }}, rules: [{{ id: a, key_by: user_id, limit: 1/h }}] }}"
+    );
+    std::fs::write(&rules, document).unwrap();
+    let error = Limiter::builder().rules_file(&rules).build().unwrap_err();
+    assert!(error.to_string().contains(&*key.to_string_lossy()), "{error}");
+    std::fs::write(&key, "a secret of thirty-two bytes or more").unwrap();
+    let limiter = Limiter::builder().rules_file(&rules).build().unwrap();
+    assert!(RateLimitLayer::new(limiter).is_ok());
+}
+
 #[tokio::test]
 async fn service_supplies_declared_facts() {
     #[derive(Clone)]
