@@ -9,6 +9,15 @@ use tidegate_memory::MemoryStore;
 
 /// A store that a [`Limiter`](crate::Limiter) can keep its counters in: [`MemoryStore`], or
 /// `RedisStore` with the feature `redis`. Other crates cannot implement it.
+///
+/// ```
+/// use tidegate::{CounterStore, Facts, Limiter};
+///
+/// /// Works with counters in this process and in Redis.
+/// async fn may_send<S: CounterStore>(limiter: &Limiter<S>, user: &str) -> bool {
+///     limiter.check(&Facts::from([("user_id", user)])).await.is_allowed()
+/// }
+/// ```
 pub trait CounterStore: Store + Debug + Sized + sealed::Sealed + 'static {
     /// Where rules with `on_fail: local` count while the store is unreachable.
     type Local: Store + Debug + 'static;

@@ -7,6 +7,15 @@ use tidegate_core::store::StoreError;
 use tidegate_rules::diagnostic::DocumentError;
 
 /// Why rules cannot be used.
+///
+/// ```
+/// use tidegate::{BuildError, Limiter, RulesError};
+///
+/// let error = Limiter::builder().limit("10/fortnight by ip").build().unwrap_err();
+/// let BuildError::Rules(RulesError::Invalid(document)) = error else { panic!("{error}") };
+/// assert_eq!(document.list[0].line, 1);
+/// println!("{document}"); // what was found, and what to write instead
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RulesError {
@@ -25,6 +34,13 @@ pub enum RulesError {
 }
 
 /// Why a limiter cannot be built.
+///
+/// ```
+/// use tidegate::{BuildError, Limiter, RulesError};
+///
+/// let error = Limiter::builder().build().unwrap_err();
+/// assert!(matches!(error, BuildError::Rules(RulesError::Missing)));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -44,6 +60,16 @@ pub enum BuildError {
 }
 
 /// Why rules were not replaced. The limiter keeps the rules that it had.
+///
+/// ```
+/// use tidegate::{Limiter, ReloadError};
+///
+/// let limiter = Limiter::builder().limit("10/s by ip").build()?;
+/// let error = limiter.reload_now("rules: [{ limit: 10 per second }]").unwrap_err();
+/// assert!(matches!(error, ReloadError::Rules(_)));
+/// assert_eq!(limiter.rules().rules().len(), 1);
+/// # Ok::<(), tidegate::BuildError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReloadError {

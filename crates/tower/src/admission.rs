@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, request, response};
 use http_body_util::Full;
-use tidegate::{CounterStore, Decision, Facts, Rule};
+use tidegate::{CounterStore, Decision, Facts, Rule, RuleSet};
 use tidegate_core::store::complete_now;
 use tidegate_identity::{canonicalize_value, path};
 use tidegate_limiter::DeferredCharge;
@@ -18,6 +18,7 @@ use tidegate_web::problem::HttpError;
 use tidegate_web::{Peer, http_response};
 
 use crate::body::RateLimitBody;
+use crate::error::LayerError;
 use crate::layer::LayerState;
 use crate::peer_address::PeerAddress;
 
@@ -84,6 +85,7 @@ impl<S: CounterStore> LayerState<S> {
         let problem = |error: HttpError| own_response(&error);
         let bad = |detail: String| own_response(&HttpError::new(StatusCode::BAD_REQUEST, detail));
         let rules = self.limiter.rules();
+        self.check_reloaded_rules(&rules);
         let extractor = self.extractors.get_or_create(&rules).map_err(problem)?;
         let client = extractor.resolve_client(head, self.find_peer(head).map_err(problem)?);
         let path = match head.uri.path() {
@@ -170,6 +172,17 @@ impl<S: CounterStore> LayerState<S> {
 
     fn is_refunded(&self, rule: &Rule, response: &response::Parts) -> bool {
         self.refund_conditions.iter().any(|condition| condition(rule, response))
+    }
+
+    /// Logs once if rules that were loaded later use facts that no request has.
+    fn check_reloaded_rules(&self, rules: &RuleSet) {
+        let serial = rules.serial();
+        if self.checked_rules.load(Relaxed) != serial
+            && self.checked_rules.swap(serial, Relaxed) != serial
+            && let Err(error) = LayerError::check_facts(rules)
+        {
+            tracing::warn!("the new rules are active, but {error}");
+        }
     }
 
     /// The other end of the connection. Without it, all clients would share one key.

@@ -6,6 +6,18 @@ use tidegate_identity::IdentityConfigError;
 use tidegate_rules::RuleSet;
 
 /// Why a [`RateLimitLayer`](crate::RateLimitLayer) cannot enforce the rules of its limiter.
+///
+/// ```
+/// use tidegate::Limiter;
+/// use tidegate_tower::{LayerError, RateLimitLayer};
+///
+/// # fn main() -> Result<(), tidegate::BuildError> {
+/// let limiter = Limiter::builder().limit("100/min by api_key").build()?;
+/// let error = RateLimitLayer::new(limiter).unwrap_err();
+/// assert!(matches!(error, LayerError::MissingFacts { .. }));
+/// assert!(error.to_string().contains("identity: { api_key: { header: x-api-key } }"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayerError {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use http::{Extensions, request, response};
@@ -66,6 +66,8 @@ pub(crate) struct LayerState<S: CounterStore> {
     pub(crate) delay_queue: Arc<DelayQueue>,
     /// Whether the log says that requests have no peer address.
     pub(crate) reported_missing_peer: Arc<AtomicBool>,
+    /// The serial of the rules whose facts were checked last.
+    pub(crate) checked_rules: Arc<AtomicU64>,
     pub(crate) headers: HeaderSettings,
     pub(crate) peer_source: Option<Arc<PeerSource>>,
     pub(crate) fact_source: Option<Arc<FactSource>>,
@@ -88,6 +90,7 @@ impl<S: CounterStore> RateLimitLayer<S> {
             limiter,
             delay_queue: Arc::new(delay_queue),
             reported_missing_peer: Arc::default(),
+            checked_rules: Arc::new(AtomicU64::new(rules.serial())),
             headers: HeaderSettings::default(),
             peer_source: None,
             fact_source: None,
@@ -220,6 +223,7 @@ impl<S: CounterStore> Clone for LayerState<S> {
             extractors: Arc::clone(&self.extractors),
             delay_queue: Arc::clone(&self.delay_queue),
             reported_missing_peer: Arc::clone(&self.reported_missing_peer),
+            checked_rules: Arc::clone(&self.checked_rules),
             headers: self.headers,
             peer_source: self.peer_source.clone(),
             fact_source: self.fact_source.clone(),

@@ -18,6 +18,17 @@ use crate::layer::LayerState;
 ///
 /// Handlers find the decision as an `Arc<tidegate::Decision>` in the extensions of the request. A
 /// refusal has it in the extensions of the response.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use axum::Extension;
+/// use tidegate::Decision;
+///
+/// async fn show_quota(Extension(decision): Extension<Arc<Decision>>) -> String {
+///     format!("{:?} of {:?} requests left", decision.remaining(), decision.limit())
+/// }
+/// ```
 pub struct RateLimit<I, S: CounterStore = MemoryStore> {
     pub(crate) inner: I,
     pub(crate) state: Arc<LayerState<S>>,

@@ -5,7 +5,8 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
 use axum::routing::{get as get_route, post};
@@ -267,6 +268,44 @@ fn rule_without_identity_is_refused_with_advice() {
     let LayerError::MissingFacts { facts, .. } = &error else { panic!("{error}") };
     assert_eq!(facts, &["api_key"]);
     assert!(error.to_string().contains("identity: { api_key: { header: x-api-key } }"), "{error}");
+}
+
+/// Collects log lines.
+#[derive(Clone, Default)]
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for LogBuffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn log_says_once_what_to_add() {
+    let (buffer, limiter) = (LogBuffer::default(), limiter_of("9/h by ip"));
+    let (writer, app) = (buffer.clone(), app(&limiter));
+    let subscriber =
+        tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let count_lines = |text: &str| {
+        let log = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        log.lines().filter(|line| line.contains(text)).count()
+    };
+    for _ in 0..3 {
+        let mut without_peer = get("/");
+        without_peer.extensions_mut().remove::<PeerAddress>();
+        send(&app, without_peer).await;
+    }
+    assert_eq!(count_lines("into_make_service_with_connect_info"), 1);
+    limiter.reload_limits(["9/h by api_key"]).await.unwrap();
+    for _ in 0..3 {
+        send(&app, get("/")).await;
+    }
+    assert_eq!(count_lines("identity: { api_key: { header: x-api-key } }"), 1);
 }
 
 #[tokio::test]
