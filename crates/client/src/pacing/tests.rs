@@ -223,7 +223,7 @@ proptest! {
             }
             let at = next_send(&pacer, now);
             prop_assert!(at <= now + ceiling, "{at:?} is more than {ceiling:?} after {now:?}");
-            prop_assert_eq!(pacer.ask(at, None, 0), PacingAnswer::SendNow);
+            prop_assert_eq!(pacer.ask(now + ceiling, None, 0), PacingAnswer::SendNow);
             prop_assert!(pacer.current_rate(now).is_none_or(|rate| rate.is_finite() && rate >= 0.0));
         }
     }
