@@ -94,6 +94,7 @@ async fn refused_call_is_retried_after_its_wait() {
     assert!(times.len() == 2 && (3_010..=3_120).contains(&times[1]), "{times:?}");
     let stats = client.stats();
     assert_eq!((stats.sent, stats.refused, stats.retried, stats.gave_up), (2, 1, 1, 0));
+    assert_eq!(stats.paced, 0, "the jitter is longer than the server's wait");
 }
 
 #[tokio::test(start_paused = true)]

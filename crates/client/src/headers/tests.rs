@@ -286,6 +286,8 @@ pub(crate) fn any_hints() -> impl Strategy<Value = ResponseHints> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(tidegate_testkit::property::cases() / 50))]
+
     #[test]
     fn hostile_headers_give_bounded_numbers(hints in any_hints()) {
         const MAX: u64 = 2_000_000_000_000_000;

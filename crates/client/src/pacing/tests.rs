@@ -200,6 +200,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(tidegate_testkit::property::cases() / 50))]
+
     /// After any history, a call waits at most the ceiling, and is then sent.
     #[test]
     fn hostile_history_never_blocks_beyond_ceiling(
