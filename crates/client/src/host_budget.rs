@@ -117,11 +117,10 @@ impl HostBudget {
         if ahead >= call.max_waiting {
             return Err(AdmissionError::QueueFull { waiting: ahead });
         }
-        let arrived = Instant::now();
         let turn = self.wait_for_turn(call, ahead).await?;
-        let mut quota_failed = false;
+        let (mut has_waited, mut quota_failed) = (ahead > 0, false);
         loop {
-            self.wait_for_pace(call).await?;
+            has_waited |= self.wait_for_pace(call).await?;
             match self.acquire_shared(call).await? {
                 SharedVerdict::Granted => break,
                 SharedVerdict::Failed => {
@@ -134,7 +133,7 @@ impl HostBudget {
         let now = Instant::now();
         let ticket = lock(&self.pacer).record_send(call.since_origin(now), call.cost);
         drop((turn, waiting));
-        Ok(Admission { ticket, has_waited: now > arrived, quota_failed })
+        Ok(Admission { ticket, has_waited, quota_failed })
     }
 
     /// Waits until all calls before this one are sent.
@@ -162,12 +161,14 @@ impl HostBudget {
         }
     }
 
-    /// Waits until the pacer permits the next call.
-    async fn wait_for_pace(&self, call: PendingCall<'_>) -> Result<(), AdmissionError> {
+    /// Waits until the pacer permits the next call. Returns whether it had to wait.
+    async fn wait_for_pace(&self, call: PendingCall<'_>) -> Result<bool, AdmissionError> {
+        let mut has_waited = false;
         while let Some(at) = self.ask(call, 0)? {
+            has_waited = true;
             race(self.observed.notified(), sleep_until(call.origin + at)).await;
         }
-        Ok(())
+        Ok(has_waited)
     }
 
     /// When to ask again; `None` if the call may be sent now.

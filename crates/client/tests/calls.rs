@@ -94,6 +94,7 @@ async fn refused_call_is_retried_after_its_wait() {
     assert!(times.len() == 2 && (3_010..=3_120).contains(&times[1]), "{times:?}");
     let stats = client.stats();
     assert_eq!((stats.sent, stats.refused, stats.retried, stats.gave_up), (2, 1, 1, 0));
+    assert_eq!(stats.paced, 0, "the jitter is longer than the server's wait");
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,28 +191,41 @@ async fn deadline_before_retry_returns_the_refusal() {
 
 #[tokio::test(start_paused = true)]
 async fn refusal_fails_waiting_calls_without_a_chance() {
-    // Nine seconds for the rest of the window; the second response closes it for a minute.
+    // Nine seconds for the rest of the window; the second response closes it for 15 seconds more.
     let (server, _) = server(|index| match index {
         0 => status(200).header("ratelimit", r#""x";r=2;t=8"#),
-        _ => status(429).header("retry-after", "60"),
+        1 => status(429).header("retry-after", "15"),
+        _ => status(200),
     });
     let client = client(&server, ClientLayer::new().retry(RetryPolicy::never()));
     send(&client, request("GET", "/")).await.unwrap();
-    let waiting: Vec<_> = (0..2)
-        .map(|_| {
-            let call = with_deadline(request("GET", "/"), Duration::from_secs(12));
-            let call = send(&client, call);
-            tokio::spawn(async move { (call.await, Instant::now()) })
-        })
-        .collect();
+    let mut waiting = Vec::new();
+    // The second has more time, so that it waits in front of the third.
+    for timeout_secs in [12, 60, 12] {
+        let call = with_deadline(request("GET", "/"), Duration::from_secs(timeout_secs));
+        let call = send(&client, call);
+        waiting.push(tokio::spawn(async move { (call.await, Instant::now()) }));
+        tokio::task::yield_now().await;
+    }
     let mut outcomes = Vec::new();
     for call in waiting {
         outcomes.push(call.await.unwrap());
     }
-    let [(first, answered), (second, failed)] = &outcomes[..] else { panic!("two calls") };
-    assert_eq!(first.as_ref().unwrap().status(), 429);
-    assert!(matches!(second, Err(ClientError::DeadlineTooShort { .. })), "{second:?}");
-    assert_eq!(failed, answered, "it fails as soon as the refusal is known");
+    let [(first, answered), (second, sent), (third, failed)] = &outcomes[..] else {
+        panic!("three calls")
+    };
+    let statuses = [first, second].map(|result| result.as_ref().unwrap().status().as_u16());
+    assert_eq!(statuses, [429, 200]);
+    assert!(matches!(third, Err(ClientError::DeadlineTooShort { .. })), "{third:?}");
+    assert!(failed == answered && failed < sent, "it fails as soon as the refusal is known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_beyond_ceiling_is_never_slept() {
+    let (server, log) = server(refuse_first("retry-after", "60"));
+    let client = client(&server, ClientLayer::new().max_wait(Duration::from_secs(7_200)));
+    assert_eq!(send(&client, request("GET", "/")).await.unwrap().status(), 429);
+    assert_eq!(times(&log), [0]);
 }
 
 #[tokio::test(start_paused = true)]
