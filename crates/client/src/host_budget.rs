@@ -146,10 +146,12 @@ impl HostBudget {
         let mut acquired = std::pin::pin!(self.turn.acquire());
         let mut ahead = ahead;
         loop {
+            // Before `ask`, so that no refusal is missed in between.
+            let refused = self.refused.notified();
             self.ask(call, ahead)?;
-            // Others behind or before it may have left, so later only the next turn is certain.
+            // Calls before it may be sent or dropped, so later only the next turn is certain.
             ahead = 0;
-            let changed = race(self.refused.notified(), sleep_until(call.deadline));
+            let changed = race(refused, sleep_until(call.deadline));
             match race(acquired.as_mut(), changed).await {
                 RaceWinner::First(Ok(permit)) => return Ok(permit),
                 // The semaphore is never closed.
