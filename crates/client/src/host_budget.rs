@@ -110,6 +110,11 @@ impl HostBudget {
         }
     }
 
+    /// Whether the call would get its turn before its deadline.
+    pub(crate) fn has_turn(&self, call: PendingCall<'_>) -> bool {
+        self.ask(call, self.waiting.load(Ordering::Relaxed)).is_ok()
+    }
+
     /// Waits until the call may be sent, and counts it. The calls before it are sent first.
     pub(crate) async fn admit(&self, call: PendingCall<'_>) -> Result<Admission, AdmissionError> {
         let ahead = self.waiting.fetch_add(1, Ordering::Relaxed);
