@@ -110,6 +110,11 @@ impl HostBudget {
         }
     }
 
+    /// Whether the call would get its turn before its deadline.
+    pub(crate) fn has_turn(&self, call: PendingCall<'_>) -> bool {
+        self.ask(call, self.waiting.load(Ordering::Relaxed)).is_ok()
+    }
+
     /// Waits until the call may be sent, and counts it. The calls before it are sent first.
     pub(crate) async fn admit(&self, call: PendingCall<'_>) -> Result<Admission, AdmissionError> {
         let ahead = self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -146,10 +151,12 @@ impl HostBudget {
         let mut acquired = std::pin::pin!(self.turn.acquire());
         let mut ahead = ahead;
         loop {
+            // Before `ask`, so that no refusal is missed in between.
+            let refused = self.refused.notified();
             self.ask(call, ahead)?;
-            // Others behind or before it may have left, so later only the next turn is certain.
+            // Calls before it may be sent or dropped, so later only the next turn is certain.
             ahead = 0;
-            let changed = race(self.refused.notified(), sleep_until(call.deadline));
+            let changed = race(refused, sleep_until(call.deadline));
             match race(acquired.as_mut(), changed).await {
                 RaceWinner::First(Ok(permit)) => return Ok(permit),
                 // The semaphore is never closed.

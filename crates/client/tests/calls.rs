@@ -98,6 +98,20 @@ async fn refused_call_is_retried_after_its_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn same_seed_repeats_the_jitter() {
+    let retry_times = async |seed| {
+        let (server, log) = server(|_| status(502));
+        let client = ClientLayer::new().seed(seed).clone_bodies().layer(server);
+        client.oneshot(request("GET", "/")).await.unwrap();
+        times(&log)
+    };
+    let first = retry_times(1).await;
+    assert_eq!(first.len(), 4);
+    assert_eq!(first, retry_times(1).await);
+    assert_ne!(first, retry_times(2).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn wait_beyond_ceiling_returns_the_refusal_at_once() {
     let (server, log) = server(refuse_first("retry-after", "3600"));
     let client = client(&server, ClientLayer::new());
@@ -130,12 +144,18 @@ async fn only_idempotent_calls_are_retried_unless_told() {
 
 #[tokio::test(start_paused = true)]
 async fn body_that_cannot_be_cloned_is_sent_once() {
-    let (server, log) = server(refuse_first("retry-after-ms", "1"));
-    let once = ClientLayer::new().layer(server.clone());
-    assert_eq!(once.oneshot(request("GET", "/")).await.unwrap().status(), 429);
-    let picky = ClientLayer::new().clone_bodies_with(|_: &TextBody| None).layer(server);
-    assert_eq!(picky.oneshot(request("GET", "/")).await.unwrap().status(), 200);
-    assert_eq!(times(&log).len(), 2);
+    let (server, log) = server(|_| status(502));
+    let calls = || times(&log).len();
+    let never = ClientLayer::new().layer(server.clone());
+    assert_eq!(never.oneshot(request("GET", "/")).await.unwrap().status(), 502);
+    assert_eq!(calls(), 1);
+    let layer = ClientLayer::new();
+    let streams = layer.clone().clone_bodies_with(|_: &TextBody| None).layer(server.clone());
+    assert_eq!(streams.oneshot(request("GET", "/")).await.unwrap().status(), 502);
+    assert_eq!(calls(), 2);
+    let cloned = layer.clone_bodies_with(|body: &TextBody| Some(body.clone())).layer(server);
+    assert_eq!(cloned.oneshot(request("GET", "/")).await.unwrap().status(), 502);
+    assert_eq!(calls(), 6, "three retries");
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,6 +207,16 @@ async fn deadline_before_retry_returns_the_refusal() {
     let short = with_deadline(request("GET", "/"), Duration::from_secs(5));
     assert_eq!(send(&client, short).await.unwrap().status(), 429);
     assert_eq!(times(&log), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_is_returned_if_no_retry_gets_a_turn() {
+    let (server, log) = server(|_| status(429));
+    let client = client(&server, ClientLayer::new());
+    let short = with_deadline(request("GET", "/"), Duration::from_millis(500));
+    // The refusal cuts the rate to less than one call a second.
+    assert_eq!(send(&client, short).await.unwrap().status(), 429);
+    assert_eq!((times(&log), client.stats().gave_up), (vec![0], 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -298,12 +298,17 @@ proptest! {
     }
 
     #[test]
-    fn numbers_survive_every_ietf_form(r in 0_u64..1_000_000, t in 1_u64..1_000_000, q in 0_u64..1_000_000) {
+    fn numbers_survive_every_ietf_form(
+        r in 0_u64..1_000_000,
+        t in 1_u64..1_000_000,
+        q in 0_u64..1_000_000,
+    ) {
         let list = format!(r#""a b\"c";r={r};t={t}"#);
         let policy = format!(r#""a b\"c";q={q};w={t}"#);
         let dictionary = format!("limit={q}, remaining={r}, reset={t}");
         let (r, q, t) = (r.to_string(), q.to_string(), t.to_string());
-        let trio = [("ratelimit-limit", &*q), ("ratelimit-remaining", &*r), ("ratelimit-reset", &*t)];
+        let trio =
+            [("ratelimit-limit", &*q), ("ratelimit-remaining", &*r), ("ratelimit-reset", &*t)];
         let expected = format!("{r}/{q} per -, {t}");
         let listed = summary(&[("ratelimit", &list), ("ratelimit-policy", &policy)]);
         prop_assert_eq!(listed, [format!("a b\"c {r}/{q} per {t}, {t}")]);

@@ -226,7 +226,8 @@ proptest! {
             let at = next_send(&pacer, now);
             prop_assert!(at <= now + ceiling, "{at:?} is more than {ceiling:?} after {now:?}");
             prop_assert_eq!(pacer.ask(now + ceiling, None, 0), PacingAnswer::SendNow);
-            prop_assert!(pacer.current_rate(now).is_none_or(|rate| rate.is_finite() && rate >= 0.0));
+            let rate = pacer.current_rate(now);
+            prop_assert!(rate.is_none_or(|rate| rate.is_finite() && rate >= 0.0));
         }
     }
 }
