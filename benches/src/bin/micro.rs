@@ -8,9 +8,7 @@ use tidegate_bench::contender::{
     KeyLimiter, NAMES, ThreeRuleLimiter, TidegateLimiter, limiter_by_name,
 };
 use tidegate_bench::load::{KeyDistribution, KeyStream, key};
-use tidegate_bench::report::{
-    MarkdownTable, format_millions, machine_summary, median, resident_bytes,
-};
+use tidegate_bench::report::{MarkdownTable, format_millions, machine_summary, resident_bytes};
 use tidegate_bench::rounds::{ROUNDS, TURN, compare_rates};
 use tidegate_bench::rules;
 use tidegate_core::key::Secret;

@@ -1,4 +1,4 @@
-//! The same without an async runtime of one's own: a plain thread that calls an API in a loop.
+//! A program without async code: a plain thread that calls an API in a loop.
 //!
 //! ```sh
 //! cargo run -p tidegate-client --example blocking_loop -- http://127.0.0.1:8080/ 100
@@ -25,7 +25,7 @@ pub struct BlockingClient {
 }
 
 impl BlockingClient {
-    /// A client with a small runtime of its own.
+    /// A client with its runtime.
     pub fn new() -> ExampleResult<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let http = Client::builder(TokioExecutor::new()).build_http();

@@ -24,6 +24,7 @@ use crate::shared_quota::SharedQuotaError;
 /// );
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ClientError<E> {
     /// The wrapped service failed.
     Service(E),

@@ -147,7 +147,7 @@ impl<S, C> ClientService<S, C> {
             let (Some(retry_at), Some(copy)) = (retry_at, copy) else {
                 return result.map_err(ClientError::Service);
             };
-            if !budget.withdraw_retry() {
+            if !budget.has_turn(call) || !budget.withdraw_retry() {
                 return result.map_err(ClientError::Service);
             }
             if let Ok(response) = result {

@@ -110,6 +110,11 @@ impl HostBudget {
         }
     }
 
+    /// Whether the call would get its turn before its deadline.
+    pub(crate) fn has_turn(&self, call: PendingCall<'_>) -> bool {
+        self.ask(call, self.waiting.load(Ordering::Relaxed)).is_ok()
+    }
+
     /// Waits until the call may be sent, and counts it. The calls before it are sent first.
     pub(crate) async fn admit(&self, call: PendingCall<'_>) -> Result<Admission, AdmissionError> {
         let ahead = self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -117,11 +122,10 @@ impl HostBudget {
         if ahead >= call.max_waiting {
             return Err(AdmissionError::QueueFull { waiting: ahead });
         }
-        let arrived = Instant::now();
         let turn = self.wait_for_turn(call, ahead).await?;
-        let mut quota_failed = false;
+        let (mut has_waited, mut quota_failed) = (ahead > 0, false);
         loop {
-            self.wait_for_pace(call).await?;
+            has_waited |= self.wait_for_pace(call).await?;
             match self.acquire_shared(call).await? {
                 SharedVerdict::Granted => break,
                 SharedVerdict::Failed => {
@@ -134,7 +138,7 @@ impl HostBudget {
         let now = Instant::now();
         let ticket = lock(&self.pacer).record_send(call.since_origin(now), call.cost);
         drop((turn, waiting));
-        Ok(Admission { ticket, has_waited: now > arrived, quota_failed })
+        Ok(Admission { ticket, has_waited, quota_failed })
     }
 
     /// Waits until all calls before this one are sent.
@@ -147,10 +151,12 @@ impl HostBudget {
         let mut acquired = std::pin::pin!(self.turn.acquire());
         let mut ahead = ahead;
         loop {
+            // Before `ask`, so that no refusal is missed in between.
+            let refused = self.refused.notified();
             self.ask(call, ahead)?;
-            // Others behind or before it may have left, so later only the next turn is certain.
+            // Calls before it may be sent or dropped, so later only the next turn is certain.
             ahead = 0;
-            let changed = race(self.refused.notified(), sleep_until(call.deadline));
+            let changed = race(refused, sleep_until(call.deadline));
             match race(acquired.as_mut(), changed).await {
                 RaceWinner::First(Ok(permit)) => return Ok(permit),
                 // The semaphore is never closed.
@@ -162,12 +168,14 @@ impl HostBudget {
         }
     }
 
-    /// Waits until the pacer permits the next call.
-    async fn wait_for_pace(&self, call: PendingCall<'_>) -> Result<(), AdmissionError> {
+    /// Waits until the pacer permits the next call. Returns whether it had to wait.
+    async fn wait_for_pace(&self, call: PendingCall<'_>) -> Result<bool, AdmissionError> {
+        let mut has_waited = false;
         while let Some(at) = self.ask(call, 0)? {
+            has_waited = true;
             race(self.observed.notified(), sleep_until(call.origin + at)).await;
         }
-        Ok(())
+        Ok(has_waited)
     }
 
     /// When to ask again; `None` if the call may be sent now.

@@ -82,6 +82,7 @@ impl QuotaAnswer {
 /// assert_eq!(error.to_string(), "the quota cannot be checked: connection refused");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SharedQuotaError {
     /// The quota could not be asked. The text says why.
     Unavailable(String),

@@ -94,6 +94,21 @@ async fn refused_call_is_retried_after_its_wait() {
     assert!(times.len() == 2 && (3_010..=3_120).contains(&times[1]), "{times:?}");
     let stats = client.stats();
     assert_eq!((stats.sent, stats.refused, stats.retried, stats.gave_up), (2, 1, 1, 0));
+    assert_eq!(stats.paced, 0, "the jitter is longer than the server's wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn same_seed_repeats_the_jitter() {
+    let retry_times = async |seed| {
+        let (server, log) = server(|_| status(502));
+        let client = ClientLayer::new().seed(seed).clone_bodies().layer(server);
+        client.oneshot(request("GET", "/")).await.unwrap();
+        times(&log)
+    };
+    let first = retry_times(1).await;
+    assert_eq!(first.len(), 4);
+    assert_eq!(first, retry_times(1).await);
+    assert_ne!(first, retry_times(2).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,12 +144,18 @@ async fn only_idempotent_calls_are_retried_unless_told() {
 
 #[tokio::test(start_paused = true)]
 async fn body_that_cannot_be_cloned_is_sent_once() {
-    let (server, log) = server(refuse_first("retry-after-ms", "1"));
-    let once = ClientLayer::new().layer(server.clone());
-    assert_eq!(once.oneshot(request("GET", "/")).await.unwrap().status(), 429);
-    let picky = ClientLayer::new().clone_bodies_with(|_: &TextBody| None).layer(server);
-    assert_eq!(picky.oneshot(request("GET", "/")).await.unwrap().status(), 200);
-    assert_eq!(times(&log).len(), 2);
+    let (server, log) = server(|_| status(502));
+    let calls = || times(&log).len();
+    let never = ClientLayer::new().layer(server.clone());
+    assert_eq!(never.oneshot(request("GET", "/")).await.unwrap().status(), 502);
+    assert_eq!(calls(), 1);
+    let layer = ClientLayer::new();
+    let streams = layer.clone().clone_bodies_with(|_: &TextBody| None).layer(server.clone());
+    assert_eq!(streams.oneshot(request("GET", "/")).await.unwrap().status(), 502);
+    assert_eq!(calls(), 2);
+    let cloned = layer.clone_bodies_with(|body: &TextBody| Some(body.clone())).layer(server);
+    assert_eq!(cloned.oneshot(request("GET", "/")).await.unwrap().status(), 502);
+    assert_eq!(calls(), 6, "three retries");
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,29 +210,52 @@ async fn deadline_before_retry_returns_the_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refusal_is_returned_if_no_retry_gets_a_turn() {
+    let (server, log) = server(|_| status(429));
+    let client = client(&server, ClientLayer::new());
+    let short = with_deadline(request("GET", "/"), Duration::from_millis(500));
+    // The refusal cuts the rate to less than one call a second.
+    assert_eq!(send(&client, short).await.unwrap().status(), 429);
+    assert_eq!((times(&log), client.stats().gave_up), (vec![0], 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn refusal_fails_waiting_calls_without_a_chance() {
-    // Nine seconds for the rest of the window; the second response closes it for a minute.
+    // Nine seconds for the rest of the window; the second response closes it for 15 seconds more.
     let (server, _) = server(|index| match index {
         0 => status(200).header("ratelimit", r#""x";r=2;t=8"#),
-        _ => status(429).header("retry-after", "60"),
+        1 => status(429).header("retry-after", "15"),
+        _ => status(200),
     });
     let client = client(&server, ClientLayer::new().retry(RetryPolicy::never()));
     send(&client, request("GET", "/")).await.unwrap();
-    let waiting: Vec<_> = (0..2)
-        .map(|_| {
-            let call = with_deadline(request("GET", "/"), Duration::from_secs(12));
-            let call = send(&client, call);
-            tokio::spawn(async move { (call.await, Instant::now()) })
-        })
-        .collect();
+    let mut waiting = Vec::new();
+    // The second has more time, so that it waits in front of the third.
+    for timeout_secs in [12, 60, 12] {
+        let call = with_deadline(request("GET", "/"), Duration::from_secs(timeout_secs));
+        let call = send(&client, call);
+        waiting.push(tokio::spawn(async move { (call.await, Instant::now()) }));
+        tokio::task::yield_now().await;
+    }
     let mut outcomes = Vec::new();
     for call in waiting {
         outcomes.push(call.await.unwrap());
     }
-    let [(first, answered), (second, failed)] = &outcomes[..] else { panic!("two calls") };
-    assert_eq!(first.as_ref().unwrap().status(), 429);
-    assert!(matches!(second, Err(ClientError::DeadlineTooShort { .. })), "{second:?}");
-    assert_eq!(failed, answered, "it fails as soon as the refusal is known");
+    let [(first, answered), (second, sent), (third, failed)] = &outcomes[..] else {
+        panic!("three calls")
+    };
+    let statuses = [first, second].map(|result| result.as_ref().unwrap().status().as_u16());
+    assert_eq!(statuses, [429, 200]);
+    assert!(matches!(third, Err(ClientError::DeadlineTooShort { .. })), "{third:?}");
+    assert!(failed == answered && failed < sent, "it fails as soon as the refusal is known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_beyond_ceiling_is_never_slept() {
+    let (server, log) = server(refuse_first("retry-after", "60"));
+    let client = client(&server, ClientLayer::new().max_wait(Duration::from_secs(7_200)));
+    assert_eq!(send(&client, request("GET", "/")).await.unwrap().status(), 429);
+    assert_eq!(times(&log), [0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -90,6 +90,9 @@ fn dates_need_a_reference() {
     let clock = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 - 9);
     let by_clock = hints_of_bytes(429, &date, Some(clock)).retry_after;
     assert_eq!(by_clock, Some(Duration::from_secs(9)));
+    let with_date = [date[0], ("date", b"Tue, 14 Nov 2023 22:13:15 GMT".as_slice())];
+    let by_date = hints_of_bytes(429, &with_date, Some(clock)).retry_after;
+    assert_eq!(by_date, Some(Duration::from_secs(5)), "the server's clock counts");
 }
 
 #[test]
@@ -117,6 +120,12 @@ fn policies_of_other_units_are_ignored() {
         summary(&[("ratelimit-policy", policies), ("ratelimit", state)]),
         ["n 4/9 per -, -"]
     );
+}
+
+#[test]
+fn excess_policies_are_ignored() {
+    let many: Vec<String> = (0..100).map(|index| format!("\"p{index}\";r={index}")).collect();
+    assert_eq!(summary(&[("ratelimit", &many.join(","))]).len(), 16);
 }
 
 #[test]
@@ -277,6 +286,8 @@ pub(crate) fn any_hints() -> impl Strategy<Value = ResponseHints> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(tidegate_testkit::property::cases() / 50))]
+
     #[test]
     fn hostile_headers_give_bounded_numbers(hints in any_hints()) {
         const MAX: u64 = 2_000_000_000_000_000;
@@ -287,12 +298,17 @@ proptest! {
     }
 
     #[test]
-    fn numbers_survive_every_ietf_form(r in 0_u64..1_000_000, t in 1_u64..1_000_000, q in 0_u64..1_000_000) {
+    fn numbers_survive_every_ietf_form(
+        r in 0_u64..1_000_000,
+        t in 1_u64..1_000_000,
+        q in 0_u64..1_000_000,
+    ) {
         let list = format!(r#""a b\"c";r={r};t={t}"#);
         let policy = format!(r#""a b\"c";q={q};w={t}"#);
         let dictionary = format!("limit={q}, remaining={r}, reset={t}");
         let (r, q, t) = (r.to_string(), q.to_string(), t.to_string());
-        let trio = [("ratelimit-limit", &*q), ("ratelimit-remaining", &*r), ("ratelimit-reset", &*t)];
+        let trio =
+            [("ratelimit-limit", &*q), ("ratelimit-remaining", &*r), ("ratelimit-reset", &*t)];
         let expected = format!("{r}/{q} per -, {t}");
         let listed = summary(&[("ratelimit", &list), ("ratelimit-policy", &policy)]);
         prop_assert_eq!(listed, [format!("a b\"c {r}/{q} per {t}, {t}")]);
