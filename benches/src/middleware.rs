@@ -13,8 +13,9 @@ pub const SECONDS: u64 = 1;
 
 /// The services, in the order of the table: the argument of `axum_service`, and the name in the
 /// table.
-const SERVICES: [(&str, &str); 6] = [
+const SERVICES: [(&str, &str); 7] = [
     ("bare", "axum, no layer"),
+    ("one-rule-no-headers", "**tidegate-tower**, one rule, no headers"),
     ("one-rule", "**tidegate-tower**, one rule"),
     ("three-rules", "**tidegate-tower**, three rules"),
     ("tower-governor", "tower_governor, no headers"),

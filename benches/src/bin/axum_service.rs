@@ -13,7 +13,7 @@ use axum::error_handling::HandleErrorLayer;
 use axum::http::StatusCode;
 use axum::routing::get;
 use tidegate::Limiter;
-use tidegate_tower::RateLimitLayer;
+use tidegate_tower::{HeaderSettings, HeaderStyle, RateLimitLayer};
 use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 use tower_governor::GovernorLayer;
@@ -38,6 +38,11 @@ async fn serve(listen: SocketAddr, kind: &str) {
     let service = match kind {
         "bare" => routes,
         "one-rule" => routes.layer(tidegate(include_str!("../gateway/setups/one_rule.yaml"))),
+        "one-rule-no-headers" => {
+            let headers = HeaderSettings { style: HeaderStyle::None, ..HeaderSettings::default() };
+            let layer = tidegate(include_str!("../gateway/setups/one_rule.yaml"));
+            routes.layer(layer.headers(headers))
+        }
         "three-rules" => routes.layer(tidegate(include_str!("../gateway/setups/three_rules.yaml"))),
         "tower-governor" => {
             let mut config = GovernorConfigBuilder::default();

@@ -33,6 +33,7 @@ fn bench_services(goals: &mut MarkdownTable) {
     println!("{}", services.table());
     for (goal, kind, other, least) in [
         ("one rule ≥ tower_governor", "one-rule", "tower-governor", 1.0),
+        ("one rule ≥ tower_governor, both with headers", "one-rule", "tower-governor-headers", 1.0),
         ("three rules ≥ 0.95 × no layer", "three-rules", "bare", 0.95),
     ] {
         push_goal(goals, goal, services.throughput(kind, other), least);
